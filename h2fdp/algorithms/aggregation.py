@@ -1,4 +1,4 @@
-"""The axis of aggregation: what an aggregator makes of its children's uploads, and with which weights.
+"""The axis of aggregation: the rule by which an aggregator combines its children's uploads, and the weights.
 
 Weights depend on public facts alone: whose uploads arrive, how many records they have, how many local steps they did.
 So the cloud knows them when it plans an interval, noise is sized by them, and the ledger states them before it starts.
@@ -62,7 +62,7 @@ class Aggregation(ABC):
     """
 
     def at(self, link: Link) -> Aggregation:
-        """The aggregation of what `device`s send to the lowest edge servers, or of what `edge` servers send up."""
+        """The aggregation of uploads by `device`s to the lowest edge servers, or by `edge` servers."""
         return self
 
     @property

@@ -156,7 +156,7 @@ def discriminant(sums: Tensor, moments: Tensor, shrinkage: float) -> Tensor:
 
 @EXPERIMENT_REFUSALS.register
 def refusals(experiment: Any) -> Iterator[tuple[str, str]]:
-    """Refusals of what an objective that is no descent leaves no choice in, and of models that it is not made for."""
+    """Refusals of settings that have no effect under an objective without descent, and of models that do not fit it."""
     model, objective, training = experiment.model, experiment.method.objective, experiment.training
     head = model.head if isinstance(model, PublicFeatures) and "head" in model.model_fields_set else None
     name = objective.name

@@ -44,7 +44,7 @@ Half = Annotated[float, Field(gt=0, lt=0.5), Expect("a number above 0 and below 
 
 
 class RobustOptions(AggregationOptions):
-    """A rule that leaves out what is extreme; its children weigh equally."""
+    """A rule that leaves out extreme values; its children weigh equally."""
 
     @property
     def visible(self) -> Visible:
@@ -57,7 +57,7 @@ class RobustOptions(AggregationOptions):
 
 
 class _WithoutExtremes(RobustOptions):
-    """The mean by coordinate of what is left when on each side as many values are left out."""
+    """The mean by coordinate of the values that remain when as many are left out on each side."""
 
     @abstractmethod
     def left_out(self, count: int) -> int:

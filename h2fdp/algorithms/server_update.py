@@ -1,4 +1,4 @@
-"""The server update of a method: what the cloud does with the average of the uploads.
+"""The server update of a method: the cloud's step from the average of the uploads.
 
 Upcycled-FL: after each update from the devices, one from the models that the server already has (Algorithm 1).
 """

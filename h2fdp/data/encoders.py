@@ -26,11 +26,11 @@ Scale = tuple[float, ...]  # of pixels: of all, or of each channel
 
 
 class Encoder(nn.Module):
-    """A frozen module with what it takes: (n, channels, height, width) from 0 to 1 -> (n, size).
+    """A frozen module and the form of its inputs: (n, channels, height, width) from 0 to 1 -> (n, size).
 
     Args:
         name: as in the file.
-        source: what it was trained on, in words.
+        source: its training data, in words.
         module: the module; it is put in eval mode.
         side: of the squares to which images are resized, in pixels; None: they stay as they are.
         mean, deviation: of its pixels, by which those from 0 to 1 are standardised.
@@ -136,7 +136,7 @@ class Encoded(PublicFeatures):
         return self.encoder.size
 
     def rows(self, images: NDArray[np.float32]) -> NDArray[np.float16]:
-        """(n, width) what the encoder makes of images, each by itself, at length 1."""
+        """(n, width) the encoder's outputs for images, each by itself, at length 1."""
         if (side := self.encoder.side) is not None:
             images = np.concatenate([squared(each, side, "bicubic") for each in images[:, None]]).clip(0, 1)
         return of_length_1(self.encoder.features(images)).astype(np.float16)

@@ -42,9 +42,9 @@ class PublicFeatures(ABC):
     Attributes:
         size: number of features without the constant one.
         key: a digest of all that an image's features depend on but the images.
-        called: what is computed, in words.
-        note: what every account of a run on these features says.
-        declared: the frozen module and what it was trained on; None where there is none.
+        called: the features, in words.
+        note: the sentence that every account of a run on these features has.
+        declared: the frozen module and its training data; None where there is none.
         together: images that are computed at once, where an image's bits depend on its place among these.
     """
 

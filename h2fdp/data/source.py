@@ -186,7 +186,7 @@ class DataRequest:
 
 @dataclass(frozen=True, eq=False)
 class DataSet:
-    """Records, and what they are.
+    """Records and their description.
 
     Attributes:
         train, test: training records, and records to measure accuracy on.
@@ -194,9 +194,9 @@ class DataSet:
         scaling: the public constants between stored and model inputs.
         validation: records to choose by; None where there are none.
         test_owners: a number for who holds each test record, shape (n',); None where no device owns them.
-        class_names: what the labels are called, in order; empty where they are numbers alone.
+        class_names: the names of the labels, in order; empty where they are numbers alone.
         columns: of a table; None where inputs are no columns.
-        target: what labels are, and the public scale of real values.
+        target: the kind of labels, and the public scale of real values.
     """
 
     train: Records
@@ -221,7 +221,7 @@ class Pool(DataSet):
 
     Attributes:
         owners: a number for who holds each training record, shape (n,); None when a partitioner is to decide.
-        owner_names: what these are called, in order; empty where they are numbers alone.
+        owner_names: the names of the owners, in order; empty where they are numbers alone.
     """
 
     owners: NDArray[np.int64] | None = None

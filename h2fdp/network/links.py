@@ -282,7 +282,7 @@ def link_of(given: Any, key: str = "link") -> Link:
 
 @NETWORK_REFUSALS.register
 def refusals(experiment: Any, topology: Any, network: Any) -> Iterator[tuple[str, str]]:
-    """Refusals of what counts messages over wires, and knows no link whose seconds depend on the moment."""
+    """Refusals of settings that count messages over wires, and know no link whose seconds depend on the moment."""
     own = next((server.name for server in topology.servers() if not server.link.plain), None)
     if own is None:
         return

@@ -240,7 +240,7 @@ def _with_visitors(
 
 @NETWORK_REFUSALS.register
 def refusals(experiment: Any, topology: Any, network: Any) -> Iterator[tuple[str, str]]:
-    """Refusals of what does not go with devices that change their edge server, or is not accounted for them."""
+    """Refusals of settings that exclude devices that change their edge server, or have no account for them."""
     if topology.mobility is None:
         return
     method, training, calibration = experiment.method, experiment.training, experiment.privacy.calibration

@@ -274,7 +274,7 @@ def ratio(decibels: Floats | float) -> Floats:
 
 @NETWORK_REFUSALS.register
 def refusals(experiment: Any, topology: Any, network: Any) -> Iterator[tuple[str, str]]:
-    """Refusals of what does not go with shares of the channel that costs follow, or with sums in the air."""
+    """Refusals of settings that exclude shares of the channel that costs follow, or sums over the air."""
     radio, method, key = topology.radio, experiment.method, "topology.radio.access"
     if not radio.billed and radio.truncation is None:
         return

@@ -123,7 +123,7 @@ class Topology(Generated):
     """A network as drawn: the cloud, the edge servers below it in one or more tiers, and their devices.
 
     Attributes:
-        name: what the network is called.
+        name: the network's name.
         subnets: one for each lowest edge server, in the order of the tree.
         radio: the channel, the same for the whole network.
         trust_probability: the probability with which an edge server was drawn to be trusted where the file states no

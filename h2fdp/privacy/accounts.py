@@ -297,7 +297,7 @@ class Accounts:
         """Once for all of these subnets whose accounts were equal before.
 
         Raises:
-            UserError: what the devices of rows are is not known, so that one device might have several accounts.
+            UserError: rows do not say which devices they are of, so that one device might have several accounts.
         """
         if any(release.moves != (self._visits is not None) for release in alike.releases):
             text = "devices change their edge server in this run, so that rows alone do not say whose they are"

@@ -392,7 +392,7 @@ _MOST_SETS = 20_000  # of devices whose noises an observer may know
 
 @EXPERIMENT_REFUSALS.register
 def refusals(experiment: Any) -> Iterator[tuple[str, str]]:
-    """Refusals of what has no account where a node takes back earlier noise of its own."""
+    """Refusals of settings that have no account where a node takes back earlier noise of its own."""
     if experiment.privacy.noise_law is None:
         return
     method, placement, schedule = experiment.method, experiment.method.privacy, experiment.method.traits

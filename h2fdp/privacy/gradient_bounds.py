@@ -1,4 +1,4 @@
-"""The distance by which one record moves the sum of a device's steps: three bounds, by what is known of the gradients.
+"""The distance by which one record moves the sum of a device's steps: three bounds, for three kinds of gradients.
 
 Neighbours: one record becomes a null record, which contributes nothing. D_i, q_i and the expected batch b_i = q_i D_i
 are public. Proofs: experiments/proofs/.

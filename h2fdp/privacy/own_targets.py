@@ -130,7 +130,7 @@ def in_words(groups: Sequence[Mapping[str, Any]], most: int = 4) -> str:
 
 @NETWORK_REFUSALS.register
 def refusals(experiment: Any, topology: Topology, network: Topology) -> Iterator[tuple[str, str]]:
-    """Refusals of what knows one epsilon for all.
+    """Refusals of settings that know one epsilon for all.
 
     Args:
         experiment: an `ExperimentFile`.

@@ -138,7 +138,7 @@ class NoiseLaw(ABC):
         name: of `method.privacy.law` and of the ledger.
         stable: sums of independent noises of the law are of the law. Where they are not, nothing hides a device but its
             own noise or its node's, and no noise can be divided into shares.
-        note: what has to be said with every number about it; None for nothing.
+        note: the note with every number about it; None for none.
     """
 
     name: ClassVar[str]

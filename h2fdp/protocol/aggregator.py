@@ -97,7 +97,7 @@ class Average:
         model: (M,) that it broadcast, less which the average is wanted.
         updates: (n, M) of its children, and their `weights` (n,).
         noise: level of the noise that it adds to the average, and its `NoiseLaw.key`; None where it adds none.
-        aggregation: what it makes of the updates.
+        aggregation: the rule that combines the updates.
         law: of the noise.
     """
 
@@ -118,11 +118,11 @@ class Aggregator(ABC):
 
     Attributes:
         name: the node of its noise streams.
-        aggregation: what it makes of its children's uploads.
+        aggregation: the rule that combines its children's uploads.
         law: of the noise that it adds to them.
         ends_chain: whether the node above may not see raw updates.
         lies: what children that lie send instead; None where none does.
-        down: what its own models pass before they are sent down.
+        down: the compression of its own models before they are sent down.
     """
 
     name: str

@@ -30,7 +30,7 @@ class DeviceGroup:
     """Devices of a subnet; knows itself whether its edge server may see raw updates.
 
     Attributes:
-        pipeline: what happens to the devices' uploads under their edge server. It is their own knowledge: an order
+        pipeline: the stages of the devices' uploads under their edge server. It is their own knowledge: an order
             without noise is not obeyed where they must add it.
         first_row: the row within the subnet of the first device of `records`; below 0 where the block begins with
             devices of other subnets.

@@ -33,7 +33,7 @@ class EdgeServer(Aggregator):
         spans: name -> (first row, row after the last).
         objective: what the devices minimise; it says what they remember.
         gain: maps m local steps to the number of gradients that their upload adds up (more than m with momentum).
-        pipeline: what happens to the devices' uploads.
+        pipeline: the stages of the devices' uploads.
     """
 
     trusted: bool

@@ -65,7 +65,7 @@ class SubnetFacts:
         sums: places in `heights`, from 1 on, of aggregators that hold secure sums of what their children send.
         cloud_sums: whether the cloud holds one.
         network: devices of the whole network: all receive the models of a cloud that does.
-        pipeline: what happens to its devices' uploads.
+        pipeline: the stages of its devices' uploads.
         visible: what an aggregation is assumed to show: the `sum` of uploads, or `each`.
         sealed: what edge servers send up is compressed, or makes no sum: no sum above the subnet's own hides anything.
         liars: rows of devices that lie.

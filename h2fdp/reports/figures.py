@@ -52,7 +52,7 @@ class Curve:
     Attributes:
         series: its number among the report's series.
         column: the column that is drawn.
-        label: what it is, in the figure's legend.
+        label: its name in the figure's legend.
         style: the number of the label in the figure: its dash and, in a report of one series, its colour.
         band: columns of the lower and the upper end of a band around the line.
         words: a column of texts shown with each point.
@@ -178,7 +178,7 @@ class Plot:
         banded: intervals are bands, else error bars.
         log_x: a logarithmic axis.
         at_values: ticks stand at the values that x has, where there is room for that.
-        bounds: what y cannot go beyond; null for no bound.
+        bounds: of y; null for no bound.
     """
 
     lines: tuple[Line, ...]

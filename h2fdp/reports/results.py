@@ -1,4 +1,4 @@
-"""Results of runs: their ends, costs and settings; what each observer learned, and the noise behind it."""
+"""Results of runs: their ends, costs and settings; the account of each observer, and the noise behind it."""
 
 from __future__ import annotations
 

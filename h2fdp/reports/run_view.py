@@ -84,7 +84,7 @@ class RunView:
         metrics: the columns of the metrics; empty before the first are written.
         devices: the columns of `devices.parquet`; empty where there is none.
         decisions: rows of `control.jsonl`.
-        withheld: what no epsilon covers was left out of it (see `publication`).
+        withheld: whether numbers that no epsilon covers were left out (see `publication`).
     """
 
     path: Path

@@ -79,10 +79,10 @@ class Measure:
 
     Attributes:
         title: with its unit; `{target}` stands for the score that costs are counted up to.
-        column: of the metrics, and what it is multiplied by: `factor`.
+        column: of the metrics; `factor` multiplies it.
         largest: over seeds the largest matters, not the mean.
         to_target: in the first interval that has the target, else in the last one with a value.
-        bounds: what it cannot go beyond; null for no bound.
+        bounds: of the measure; null for no bound.
     """
 
     title: str

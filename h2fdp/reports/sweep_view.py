@@ -205,7 +205,7 @@ def sweep_sections(sweep: SweepView, *, withheld: bool = False) -> tuple[list[Re
     """All parts of the report of a sweep, and the series that its curves show.
 
     Args:
-        withheld: what no epsilon covers was left out, which the page says.
+        withheld: whether numbers that no epsilon covers were left out, which the page says.
     """
     every = [point.series for point in sweep.points]
     explorer = [_explorer(sweep)] if sweep.keys and sweep.points else []

@@ -58,7 +58,7 @@ def is_guaranteed(run: RunView) -> bool:
 
 
 def published(run: RunView) -> RunView:
-    """The run without what no epsilon covers; all of it where no guarantee was asked for."""
+    """The run without numbers that no epsilon covers; all of it where no guarantee was asked for."""
     if not is_guaranteed(run):
         return run
     return replace(
@@ -73,7 +73,7 @@ def published(run: RunView) -> RunView:
 
 
 def published_sweep(sweep: SweepView) -> SweepView:
-    """The sweep without what no epsilon covers; all of it where no run has an account."""
+    """The sweep without numbers that no epsilon covers; all of it where no run has an account."""
     if not any(summary.get("privacy") for point in sweep.points for summary in point.summaries):
         return sweep
     points = [_published_point(point) for point in sweep.points]

@@ -1,4 +1,4 @@
-"""The devices of a run: where they are, which records they have, what their messages cost; those that lie."""
+"""The devices of a run: their places, their records, the costs of their messages; those that lie."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ _TRUSTS: Mapping[str, Trust] = {
 def at_equal_epsilon(setup: RunSetup) -> list[dict[str, Any]]:
     """Alternatives to a run (other trust, more records, a larger epsilon), with the noise and the cost of each.
 
-    Noise is calibrated anew to the target; nothing is trained. Empty where no account is known
+    Noise is calibrated anew to the target; nothing is trained. Empty where there is no account
     before the run, or the objective leaves no choice.
 
     Returns:

@@ -94,7 +94,7 @@ def carry_out(
     begins: bool = False,
     warn: bool = False,
 ) -> None:
-    """Run what is not done yet; whatever happens, what was recorded is written.
+    """Run the intervals that are not done; whatever happens, everything recorded is written.
 
     Args:
         begins: write the inputs of the run first; a run that continues has them.

@@ -1,4 +1,4 @@
-"""`training: auto`: what a file leaves open is chosen before the run, from public facts alone.
+"""`training: auto`: the choice, before the run, of keys that a file leaves open, from public facts alone.
 
 Where noise is added, the noise in the last model depends on the way that the model goes (the sum of step sizes), not on
 how the way is cut into steps; and the best way is where that noise moves the model's scores by about one. So:
@@ -172,7 +172,7 @@ def _reading(data: DataSection, model: registry.ModelOptions) -> registry.ModelO
 
 
 def has_rule(config: ExperimentFile) -> bool:
-    """Whether a rule is known for the method: one step between messages under noise, or plain descent without."""
+    """Whether there is a rule for the method: one step between messages under noise, or plain descent without."""
     return not (_no_rule(config) or settled(config))
 
 

@@ -221,7 +221,7 @@ def load_model(run: str | Path) -> torch.nn.Module:
 
 
 def _state_of(file: Path, stated: str | None) -> dict[str, torch.Tensor]:
-    """A model's state dict, read without running code of the file's; `stated` is its SHA-256, where that is known."""
+    """A model's state dict, read without running code of the file's; `stated` is its SHA-256, if there is one."""
     content = file.read_bytes()
     if stated not in (None, sha256(content).hexdigest()):
         raise UserError("damaged: it does not match its SHA-256 in summary.json", str(file))
@@ -342,7 +342,7 @@ def not_finite_from(rows: MetricsRows) -> int | None:
 
 
 def is_finished(path: Path) -> bool:
-    """Whether a run is complete; one whose summary is damaged is not known to be."""
+    """Whether a run is complete; one with a damaged summary counts as incomplete."""
     try:
         return (read_summary(path) or {}).get("state") in FINISHED
     except UserError as error:

@@ -54,7 +54,7 @@ class Blueprint:
         step_size: the largest that there will be.
         gamma: of whole updates that are normalised; `clipping` has that of gradients.
         precision: of the factors of convolutions' products in devices' steps.
-        aggregation: what every aggregator makes of its children's uploads.
+        aggregation: the rule by which every aggregator combines its children's uploads.
         compression: the stages of devices' uploads after their noise; `uplink` of what edge servers send up; `downlink`
             what models pass before they are sent down.
         correlated: the law of all noise, where a node's noises are correlated.

@@ -25,7 +25,7 @@ IN_ONE_PROCESS = "compute in one process: --set runtime.backend=inline"
 
 
 def require_ray() -> None:
-    """Refuse what needs Ray where it is not installed.
+    """Refuse settings that need Ray where it is not installed.
 
     Raises:
         UserError: it is not.

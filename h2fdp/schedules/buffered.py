@@ -221,7 +221,7 @@ class Buffers(Section):
 
 @SCHEDULES.register
 class BufferedOptions(ScheduleOptions):
-    """Aggregators average what has arrived, and go on.
+    """Aggregators average the uploads that have arrived, and go on.
 
     An edge server makes as many averages as a synchronous one, then uploads to the cloud; `training.intervals` counts
     averages of the cloud. The average of the cloud times a number, FedAsync's mixing, is `server: {name: momentum,
@@ -261,7 +261,7 @@ class BufferedOptions(ScheduleOptions):
 
 @EXPERIMENT_REFUSALS.register
 def refusals(experiment: Any) -> Iterator[tuple[str, str]]:
-    """Refusals of what waits for all, or counts rounds of all, where aggregators average what has arrived."""
+    """Refusals of settings that wait for all, or count rounds of all, where aggregators do not wait."""
     method, placement, control = experiment.method, experiment.method.privacy, experiment.control
     if not method.traits.buffers:
         return
@@ -289,7 +289,7 @@ def refusals(experiment: Any) -> Iterator[tuple[str, str]]:
 
 @NETWORK_REFUSALS.register
 def refusals_of_network(experiment: Any, topology: Topology, network: Topology) -> Iterator[tuple[str, str]]:
-    """Refusals of edge servers above edge servers, and of secure sums, where aggregators average what has arrived."""
+    """Refusals of edge servers above edge servers, and of secure sums, where aggregators do not wait."""
     method, sees, tail = experiment.method, experiment.method.privacy.sees, "schedule fixed, or another network"
     if not method.traits.buffers:
         return

@@ -177,7 +177,7 @@ class Horizon:
 
 @EXPERIMENT_REFUSALS.register
 def refusals(experiment: Any) -> Iterator[tuple[str, str]]:
-    """Refusals of what Algorithm 1, or a plan of the whole run, decides or does not know."""
+    """Refusals of settings that Algorithm 1, or a plan of the whole run, decides or does not know."""
     control, training, placement = experiment.control, experiment.training, experiment.method.privacy
     on, least, until = experiment.method.traits.controlled, control.least_dbm, training.until or {}
     first, planned = on and control.is_algorithm_1, on and not control.is_algorithm_1

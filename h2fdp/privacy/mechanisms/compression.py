@@ -275,7 +275,7 @@ CompressedModel = Annotated[dict[str, Any], AfterValidator(_of_a_model), Expect(
 
 @EXPERIMENT_REFUSALS.register
 def refusals(experiment: Any) -> Iterator[tuple[str, str]]:
-    """Refusals of what knows uploads as devices made them, or the noise of their average, but no compressed ones."""
+    """Refusals of settings that need uncompressed uploads of devices, or the noise of their average."""
     links, method, schedule = experiment.compression, experiment.method, experiment.method.traits
     central, star, name = "cloud" in method.privacy.trusted, method.topology == "star", method.objective.name
     memory = method.local_objective.memory if links.asked else None
@@ -299,7 +299,7 @@ def refusals(experiment: Any) -> Iterator[tuple[str, str]]:
 
 @NETWORK_REFUSALS.register
 def refusals_of_network(experiment: Any, topology: Topology, network: Topology) -> Iterator[tuple[str, str]]:
-    """Refusals of what is compressed before it has noise, or is to be hidden by secure sums."""
+    """Refusals of links that compress vectors before their noise, or vectors that secure sums are to hide."""
     if not experiment.compression.asked:
         return
     placement, compression = experiment.method.privacy, experiment.compression

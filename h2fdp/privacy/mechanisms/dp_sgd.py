@@ -181,7 +181,7 @@ class DpSgd(StatedNoise):
         return Place(Holder.STEP)
 
     def problems(self, experiment: Any) -> Iterator[tuple[str, str]]:
-        """Refusals of what would void that a step moves by one clipped gradient."""
+        """Refusals of settings under which a record could move a step by more than one clipped gradient."""
         yield from remembering(experiment, noisy_steps=True)
         yield from clipped(experiment, "gradients")
         yield from super().problems(experiment)

@@ -97,7 +97,7 @@ class NonPrivate(NoisePlacement):
         """No noise is added."""
 
     def problems(self, experiment: Any) -> Iterator[tuple[str, str]]:
-        """Refusals of what needs a guarantee."""
+        """Refusals of settings that need a guarantee."""
         return refused(
             "the controller weighs energy and delay against noise, and this method adds none",
             ("control.enabled", experiment.method.traits.controlled, "false, or a method with noise", "true"),
@@ -115,7 +115,7 @@ else:
 
 
 class GradientNoise(BoundedInputs):
-    """Noise on what steps add up, or on the steps.
+    """Noise on sums of steps, or on the steps.
 
     Attributes:
         noise: where devices add noise: to `uploads`, or to each of their local `steps`.

@@ -1,4 +1,4 @@
-"""Noise placements, an axis of a method: who adds noise, with which options, and what a placement excludes."""
+"""Noise placements, an axis of a method: who adds noise, with which options, and the settings that each excludes."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class NoisePlacement(Options, ABC):
 
     @abstractmethod
     def problems(self, experiment: Any) -> Iterator[tuple[str, str]]:
-        """Refusals of what the placement does not go with, key and text.
+        """Refusals of settings that the placement excludes, key and text.
 
         Args:
             experiment: an `ExperimentFile`.

@@ -73,7 +73,7 @@ class Moment(Rows):
         down: it is a model that is broadcast.
         steps: (s,) that each device does; None where no stage asks.
         rows: (s,) of the devices within their subnet; empty where no stage asks.
-        facts: what stages go by.
+        facts: the public facts that stages need.
         memory: (s, M) what the senders remember of earlier uploads; a stage writes what they remember next into it.
     """
 

@@ -1,4 +1,4 @@
-"""Secure sums: what they withstand, and what does not go with them, or with relays of one sum over the whole network.
+"""Secure sums: the faults that they withstand, and settings that they, or relays of one sum over the network, exclude.
 
 Devices add shares of one noise, so that only their sum is seen: by an edge server, an aggregator above, or the cloud.
 """
@@ -50,7 +50,7 @@ class SecureSumSection(Section):
 
 @NETWORK_REFUSALS.register
 def refusals(experiment: Any, topology: Topology, network: Topology) -> Iterator[tuple[str, str]]:
-    """Refusals of what no secure sum of this network can do; other methods treat its edge servers as untrusted."""
+    """Refusals of secure sums that this network cannot make; other methods treat its edge servers as untrusted."""
     if wrong := list(_of_relays(experiment, topology)):
         yield from wrong
         return
@@ -84,7 +84,7 @@ def refusals(experiment: Any, topology: Topology, network: Topology) -> Iterator
 
 
 def _of_relays(experiment: Any, topology: Topology) -> Iterator[tuple[str, str]]:
-    """Refusals of what needs more than masked vectors at edge servers that relay those of one sum over the network."""
+    """Refusals of settings that need more than masked vectors at edge servers that relay one sum of the network."""
     method, training = experiment.method, experiment.training
     trusts = {each.name: each.trust for each in topology.servers()}
     relay = next((name for name, trust in trusts.items() if trust == "relay"), None)
