@@ -132,7 +132,7 @@ class Batteries:
 
 @NETWORK_REFUSALS.register
 def refusals(experiment: Any, topology: Topology, network: Topology) -> Iterator[tuple[str, str]]:
-    """Refusals of what decides who takes part in secret, or when, and of what a payment does not know."""
+    """Refusals of settings that decide participation in secret, or its time, and of costs that payments do not know."""
     training, control, columns = experiment.training, experiment.control, network.table.columns
     buffers, pace = experiment.method.traits.buffers, control.least_ghz
     if (grid := topology.carbon) is None:

@@ -135,7 +135,7 @@ class Topology(Generated):
         mobility: how devices change their edge server between intervals; None where they do not.
         visits: of a network with a row for each visit (see `with_visits`): which rows are one device's.
         adversaries: devices and edge servers that lie; None where all are honest.
-        carbon: grams of CO2 for a kilowatt-hour at each edge server; None where nobody counts them.
+        carbon: grams of CO2 for a kilowatt-hour at each edge server; None where a run does not count them.
         harvest: by what `harvest_w` is multiplied at each edge server; None for 1.
 
     >>> topology = Topology.regular(edges=3, devices=2, trust=1.0)

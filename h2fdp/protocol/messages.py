@@ -43,7 +43,7 @@ class SubnetPhase(AggregationPhase):
         weights: (s,) by which the uploads are multiplied; the shares, unless the aggregation is another one.
         reach: (s,) how far the average moves where one upload moves by 1; the weights, where it is a sum.
         levels: (s,) of the noise where devices add it, (1,) where the edge server does, (0,) where neither does.
-        facts: what stages of uploads go by.
+        facts: the public facts that stages of uploads need.
     """
 
     number: int
@@ -156,10 +156,10 @@ class Plan:
             device that normalises what it sends by the steps that it finished adds as much less. None for all of it.
         noise_std: (len(segments), s_c^k) levels where devices add noise, (len(segments), 1) where the edge server does,
             (len(segments), 0) where neither does. Standard deviations, but for mechanisms that say otherwise.
-        state: what comes with it.
+        state: the state of the subnet that comes with the plan.
         received: which row of the broadcast is the model for this subnet, and which a control variate, if there is one;
             empty where it is the model alone.
-        stage_facts: (len(segments),) what stages of uploads go by at each aggregation; empty where there is nothing.
+        stage_facts: (len(segments),) the facts that stages of uploads need at each aggregation; empty where none do.
         begun: with which models the uploads began, where the edge server does not wait for all; None: each with the
             model of the aggregation before.
     """
@@ -275,7 +275,7 @@ class Order:
         corrections: (s, M) added to each device's directions, by what it remembers; None for nothing.
         memory: (s, M) what each device remembers of its earlier uploads; None where no stage of uploads does.
         watched: see `SubnetState`.
-        facts: what stages of uploads go by.
+        facts: the public facts that stages of uploads need.
     """
 
     segment: Segment

@@ -130,7 +130,7 @@ class _WholeUploads(StatedNoise):
         return (ABOUT_DEVICES,)
 
     def problems(self, experiment: Any) -> Iterator[tuple[str, str]]:
-        """Refusals of what would reach an observer unclipped, or tells how many records a device has."""
+        """Refusals of settings that would send vectors unclipped, or reveal how many records a device has."""
         name, by_size = experiment.method.objective.name, experiment.training.weights == "by-size"
         yield from refused(
             "devices are protected as a whole",
@@ -228,7 +228,7 @@ class CentralDp(_WholeUploads):
         return Place(Holder.NODE, len(chain))
 
     def problems(self, experiment: Any) -> Iterator[tuple[str, str]]:
-        """Refusals of what would reach peers without the cloud's noise, too."""
+        """Refusals of settings that would send vectors to peers without the cloud's noise, too."""
         yield from super().problems(experiment)
         if experiment.averages_locally:
             text = "local aggregations are broadcast to peers without noise"
