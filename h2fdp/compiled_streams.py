@@ -51,7 +51,7 @@ _FLAT, _BEGIN = np.float32(-0.27366123732975828), np.float32(_EDGE)  # -1 / r, r
 
 
 def compiled(function: Any) -> Any:
-    """Without the interpreter's lock; the machine code is kept on disk, where there is a place to write to."""
+    """Compile a function that runs without the interpreter's lock; machine code is kept on disk, where it can be."""
     try:
         return numba.njit(nogil=True, cache=True)(function)
     except RuntimeError:

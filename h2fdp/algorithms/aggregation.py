@@ -44,7 +44,7 @@ class Contributions:
     planned_steps: int
 
     def __post_init__(self) -> None:
-        """They do not change."""
+        """Make the arrays read-only."""
         for array in (self.shares, self.records, self.devices, self.steps, self.gradients):
             array.flags.writeable = False
 

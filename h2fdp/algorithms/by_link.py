@@ -1,4 +1,4 @@
-"""Another aggregation for what devices send than for what edge servers send: `{device: average, edge: median}`."""
+"""Aggregation rules by link, one for devices' uploads, one for edge servers': `{device: average, edge: median}`."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Momentum(ServerUpdate):
 
 
 class Adaptive(ServerUpdate):
-    """With a = average: m <- b1 m + (1 - b1) a; v by the options; w <- w - s m / (sqrt(v) + tau).
+    """An adaptive step, a = average: m <- b1 m + (1 - b1) a; v by the options; w <- w - s m / (sqrt(v) + tau).
 
     m begins at 0 and v at tau^2, all by coordinate and without a correction of the start (Algorithm 2).
     """

@@ -48,7 +48,7 @@ class Moon(ObjectiveOptions):
         return memory
 
     def remembered(self, memory: Tensor, variate: Tensor | None, done: LocalWork) -> Tensor:
-        """Where each device ended; of one that did no step, as it was."""
+        """The model at which each device ended; of a device that did no step, its old memory."""
         return done.ends.where(done.steps[:, None] > 0, memory)
 
 

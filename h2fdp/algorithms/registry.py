@@ -1,4 +1,4 @@
-"""Where methods register their parts: local objectives, server updates, and named points on the axes."""
+"""The registries of methods' parts: local objectives, server updates, and named points on the axes."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ Factor = Annotated[float, Field(ge=0, le=100), Expect("a number from 0 to 100")]
 
 
 class AroundUpdate(ServerUpdate):
-    """Another update inside, which has all the state."""
+    """A server update around another one, which has all the state."""
 
     def __init__(self, inner: ServerUpdate) -> None:
         self._inner = inner
@@ -89,7 +89,7 @@ class AroundUpdate(ServerUpdate):
 
 
 class Upcycled(AroundUpdate):
-    """Another update, then w(2m) = w(2m-1) + kappa (w(2m-1) - w(2m-2)).
+    """An upcycled update: the one inside, then w(2m) = w(2m-1) + kappa (w(2m-1) - w(2m-2)).
 
     Both happen at the end of one interval: the second touches no data, sends nothing and reveals nothing.
 

@@ -66,7 +66,7 @@ class CanaryDesign:
         return len(self.owners)
 
     def coordinates(self, devices: int) -> list[np.ndarray]:
-        """For each device of the network, the coordinates from 0 of its canaries; many have none.
+        """The coordinates, from 0, of the canaries of each device of the network; many devices have none.
 
         >>> CanaryDesign("dirac", np.array([1, 0, 1]), np.array([True, True, False])).coordinates(devices=2)
         [array([1]), array([0, 2])]

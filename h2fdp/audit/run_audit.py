@@ -38,7 +38,7 @@ UNSEEN = {
 
 
 def spies(run: RunSetup) -> list[int]:
-    """For each device, the other one of its subnet whose own noise is the largest part of the average; -1 if alone.
+    """The spy on each device: the other one of its subnet with the largest noise in the average; -1 if alone.
 
     It is fixed for the whole run: a device's noise is proportional to q_j, its part of the average to rho_j q_j.
     """

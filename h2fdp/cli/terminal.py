@@ -104,7 +104,7 @@ def _unbroken(text: str) -> int:
 
 
 def _folded(text: str, width: int) -> str:
-    """In lines of this width, but for longer words; keys and names break after points, commas, slashes and hyphens."""
+    """The text in lines of this width, but for long words; keys and names break after points, commas and slashes."""
     lines = [""]
     for each in [text] if len(text) <= width else _BREAK.split(text):
         if len((lines[-1] + each).rstrip()) > width and lines[-1]:

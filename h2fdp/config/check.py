@@ -131,7 +131,7 @@ def quote(value: Any) -> str:
 
 @dataclass
 class Trail:
-    """Where an error's path leads.
+    """The place to which an error's path leads.
 
     Attributes:
         path: the user's steps, without the labels of union members that pydantic puts between them.

@@ -147,7 +147,7 @@ class Options(Section):
 
 
 def shape(value: Any) -> str:
-    """Which of "mapping", "list" and "scalar" a value is.
+    """The shape of a value: "mapping", "list" or "scalar".
 
     A union whose members it tells apart, ``Annotated[Annotated[Positive, Tag("scalar")] | Annotated[Uniform,
     Tag("mapping")], Discriminator(shape), Expect(...)]``, reports the problems of the member that the user meant only.

@@ -108,7 +108,7 @@ class Choices(Generic[OptionsType]):
         return chosen
 
     def _tag(self, value: Any) -> str:
-        """Which choice a value is; what cannot be any is judged as the first."""
+        """The name of the choice that a value is; a value that can be none is judged as the first."""
         if isinstance(value, OwnPart):
             return _OWN
         name = value.get("name") if isinstance(value, Mapping) else getattr(value, "name", None)

@@ -126,7 +126,7 @@ _LONGEST = 60
 
 @dataclass(frozen=True)
 class Origin:
-    """Where an own part was named, for messages.
+    """The place where an own part was named, for messages.
 
     Attributes:
         name: of the part, as `module:Name`.
@@ -174,7 +174,7 @@ class Origin:
         )
 
     def problem(self, text: str) -> UserError:
-        """Another mistake of the part."""
+        """An error of the part with this text."""
         return UserError(f"{self.name}: {text}", self.where, self.key)
 
     def _called(self, method: str) -> str:

@@ -191,12 +191,12 @@ class OwnPart:
 
     @property
     def origin(self) -> Origin:
-        """Its name and place, for messages."""
+        """The name and the place of the part, for messages."""
         return Origin(self.name, self.where, self.key)
 
     @property
     def library(self) -> str:
-        """Which of `LIBRARIES` it is of; empty for none."""
+        """The one of `LIBRARIES` that it is of; empty for none."""
         root = self.name.partition(":")[0].partition(".")[0]
         return root if self.kind.libraries and root in LIBRARIES and not self.from_python else ""
 

@@ -277,7 +277,7 @@ class StepCosts:
         return replace(self, **parts)
 
     def paced(self, steps: Floats, waits: Floats) -> StepCosts:
-        """At frequencies that these K devices choose.
+        """The costs at frequencies that these K devices choose.
 
         Args:
             steps: (K,) m, that are planned in the interval.

@@ -180,7 +180,7 @@ class Tasks:
 
 @lru_cache(maxsize=256)  # networks have thousands of subnets alike in this
 def _of_all(segments: tuple[int, ...], devices: int) -> tuple[Integers, np.ndarray, Integers]:
-    """Where devices do what was planned: (segments, s) steps, (segments, s) uploads, (s,) lost steps; read-only."""
+    """The steps (segments, s), uploads (segments, s) and lost steps (s,) of devices without faults; read-only."""
     shape = len(segments), devices
     steps = np.broadcast_to(np.array(segments, dtype=np.int64)[:, None], shape)
     return steps, np.broadcast_to(True, shape), np.broadcast_to(np.int64(0), devices)
@@ -311,7 +311,7 @@ def path_seconds(low_s: Floats, upper_s: Floats, topology: Topology, height: int
 
 
 class Wires:
-    """Who has anything to send up, and each access point's clock, over the aggregations of one interval.
+    """The nodes that have anything to send up, and each access point's clock, over one interval's aggregations.
 
     Access points send: the lowest edge servers, or the relays of a star.
 
@@ -331,7 +331,7 @@ class Wires:
         vector: float,
         sums: Mapping[str | None, ExchangeSizes],
     ) -> None:
-        """Before an interval.
+        """The wires before an interval.
 
         Args:
             began_s: the moment of the simulated clock at which it begins.

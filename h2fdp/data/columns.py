@@ -124,7 +124,7 @@ class Tries:
 
 @dataclass(frozen=True)
 class Layout:
-    """Which columns are which.
+    """The roles of columns.
 
     Attributes:
         label: of labels, several for several labels; null for one of the usual names.
@@ -163,7 +163,7 @@ class Layout:
         return [stated_column(each, heads, "label", what) for each in self.label]
 
     def settled(self, frame: Any, what: str) -> Layout:
-        """With the inputs of a training frame, and which of them are hashed as nothing is stated about their words.
+        """The layout with the inputs of a training frame, and with those that are hashed as their words are not stated.
 
         Raises:
             UserError: columns that are not there, or no inputs.

@@ -198,7 +198,7 @@ def _holders(pool: Pool, given: Integers, devices: int) -> tuple[str, ...]:
 def _hold_out(
     owners: Integers, share: float, rng: np.random.Generator, key: str = "data.validation"
 ) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which records to hold out, shape (n,); each owner keeps at least one record."""
+    """The records to hold out, a mask of shape (n,); each owner keeps at least one record."""
     if share == 0:
         return np.zeros(len(owners), dtype=np.bool_)
     sizes = sizes_of(owners, int(owners.max()) + 1)

@@ -133,7 +133,7 @@ def _add(digest: Any, array: NDArray[Any]) -> None:
 
 
 def dealt(holders: Sequence[str], names: Sequence[str]) -> str:
-    """That owners were dealt to devices of these names, in words; empty where each is the device of its name."""
+    """The statement that owners were dealt to devices of these names; empty where each is the device of its name."""
     called = {part for each in names for part in (each, each.removesuffix("/1"))}
     apart = holders and called.isdisjoint(holders)
     return "owners of records are dealt to devices, as no device has the name of one" if apart else ""

@@ -198,7 +198,7 @@ class Cifar100(ImageSet):
 
 
 def default_root() -> Path:
-    """Where data sets are kept by default: H2FDP_DATA, else the user's cache."""
+    """The folder of data sets by default: H2FDP_DATA, else the user's cache."""
     if stated := os.environ.get("H2FDP_DATA"):
         return Path(stated).expanduser()
     return user_cache()

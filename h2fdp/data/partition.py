@@ -309,7 +309,7 @@ def by_edge(
 
 
 def _deal(devices: int, kinds: int, per_device: int, rng: np.random.Generator) -> Integers:
-    """Which kinds each device holds, shape (devices, per_device): distinct in a row, equally often in all, +-1.
+    """The kinds that each device holds, shape (devices, per_device): distinct in a row, equally often in all, +-1.
 
     Every `kinds` devices share one shuffled deck, dealt round and round: `per_device` consecutive cards of a deck are
     distinct, and a deck cut short has dealt each card equally often, +-1. The devices are shuffled last, for

@@ -231,7 +231,7 @@ class Scattering(PublicFeatures):
 
     @classmethod
     def of(cls, shape: tuple[int, ...], size: int | None) -> Scattering:
-        """For records of a shape (channels, height, width); of small images there are fewer than `size`.
+        """The scattering of records of a shape (channels, height, width); small images have fewer features than `size`.
 
         Raises:
             UserError: these are no images.

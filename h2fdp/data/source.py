@@ -288,7 +288,7 @@ def pool_of(
 
 
 def split_off(records: int, share: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Which of so many records stay, and which become test records: the same in every run, by a hash of their numbers.
+    """The records that stay, and those that become test records, equal in every run: by a hash of their numbers.
 
     Raises:
         UserError: a share that leaves nothing on one side.
@@ -317,7 +317,7 @@ def numbered(
 
 
 def part_of(name: str) -> str | None:
-    """Which of train, test and validation a file, a folder or a split of this name is; None for none of them.
+    """The part (train, test, validation) that a file, a folder or a split of this name is; None for none of them.
 
     >>> part_of("Training"), part_of("dev"), part_of("cat")
     ('train', 'validation', None)

@@ -76,7 +76,7 @@ class Standardizing:
         return Standardizing(**parts)
 
     def apart(self) -> tuple[Standardizing, Sequence[float]]:
-        """That of all columns but the last one; and mean, deviation, low and high of the last one."""
+        """The standardising of all columns but the last one; and mean, deviation, low and high of the last one."""
         parts = {key: np.array(each) for key, each in self.written().items()}
         others = Standardizing(**{key: each[:-1] for key, each in parts.items()})
         return others, [float(parts[key][-1]) for key in ("mean", "deviation", "low", "high")]
@@ -88,7 +88,7 @@ class Standardizing:
 
     @classmethod
     def read(cls, written: Mapping[str, Sequence[float]], shape: tuple[int, ...]) -> Standardizing:
-        """That which was `written`, of records of this shape."""
+        """The standardising that was `written`, of records of this shape."""
         return cls(**{key: np.array(part, np.float64).reshape(shape) for key, part in written.items()})
 
     def __call__(self, x: NDArray[Any]) -> NDArray[np.float32]:
@@ -283,7 +283,7 @@ class Moments(Statistic):
         return math.sqrt(math.prod(shape))
 
     def use(self, average: Averages, noise_std: float, shape: tuple[int, ...]) -> Standardizing:
-        """To mean 0 and deviation 1; no deviation is taken for less than what noise alone makes it."""
+        """A standardising to mean 0 and deviation 1; no deviation is taken for less than what noise alone makes it."""
         mean, square = average.reshape(2, -1).clip(-1.0, 1.0)
         deviation = np.sqrt(np.maximum(square - mean**2, (2 * noise_std) ** 2))
         return Standardizing(mean.reshape(shape), deviation.reshape(shape))

@@ -65,7 +65,7 @@ class Target:
 
     @classmethod
     def of(cls, task: Task | None, labels: NDArray[Any], bounds: Sequence[float] | None, where: str) -> Target:
-        """That of checked labels.
+        """The target of checked labels.
 
         Args:
             bounds: the lowest and the highest real value, public.
@@ -95,7 +95,7 @@ class Target:
         return Target(self.task, self.width, shift, scale if scale > 0 else 1.0, bound)
 
     def without_range(self, found: str = "") -> UserError:
-        """That real values have no public range, and what to state."""
+        """The error that real values have no public range, with the key to state."""
         text = "real values need a public range, to which devices' are cut; expected its lowest and highest value"
         return UserError(f"{text}, as ranges: {{{self.column}: [0, 500]}}{found}", key=f"data.ranges.{self.column}")
 

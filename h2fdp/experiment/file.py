@@ -1,4 +1,4 @@
-"""From a file and settings, of `--set` or keywords of Python, to a checked experiment and its topology."""
+"""The checked experiment and its topology, from a file and settings: of `--set` or keywords of Python."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def conflicts(experiment: ExperimentFile) -> list[tuple[str, str]]:
 
 
 def _with_one_schedule(experiment: ExperimentFile, document: Document) -> ExperimentFile:
-    """With `control.enabled` and the method's schedule in agreement; the schedule is what is read from here on."""
+    """The experiment with `control.enabled` and the method's schedule in agreement; later code reads the schedule."""
     try:
         schedule, control = reconciled(experiment.method.schedule, experiment.control)
     except UserError as error:
@@ -59,7 +59,7 @@ def _with_one_schedule(experiment: ExperimentFile, document: Document) -> Experi
 
 
 def _with_its_unit(experiment: ExperimentFile, document: Document) -> ExperimentFile:
-    """With the placement of noise that protects what `privacy.protects` says."""
+    """The experiment with the placement of noise that protects the unit of `privacy.protects`."""
     placement, wanted, key = experiment.method.privacy, experiment.privacy.protects, "privacy.protects"
     sums = placement.secure_sum if isinstance(placement, HierarchicalDp) else None
     if wanted == "device" and placement == HierarchicalDp(secure_sum=sums):
@@ -74,7 +74,7 @@ def _with_its_unit(experiment: ExperimentFile, document: Document) -> Experiment
 
 
 def _completed(experiment: ExperimentFile) -> ExperimentFile:
-    """With what the method's placement of noise and its schedule make of keys that are not stated."""
+    """The experiment with missing keys completed by the method's placement of noise and its schedule."""
     training, control = experiment.training, experiment.control
     placement, schedule = experiment.method.privacy, experiment.method.traits
     update: dict[str, Any] = {}
@@ -230,7 +230,7 @@ def apply_settings(document: Document, settings: Settings) -> list[Setting]:
 
 
 def _unset_partners(document: Document, stated: set[str]) -> None:
-    """Who states one key of a pair, as `training.sampling_rate`, unsets the other one of the file, `batch_size`."""
+    """Unset a file's key, as `batch_size`, whose partner in a pair, as `training.sampling_rate`, a setting states."""
     content = document.root.content
     training = content["training"].content if isinstance(content, dict) and "training" in content else None
     for pair in PAIRS:

@@ -104,7 +104,7 @@ def _of_memory(experiment: ExperimentFile, network: Topology) -> Found:
 
 
 def _aggregation_times(experiment: ExperimentFile, topology: Topology) -> AggregationTimes:
-    """With a mapping by trust as one by the names of edge servers."""
+    """The aggregation times, with a mapping by trust as one by the names of edge servers."""
     every = experiment.training.aggregate_every
     if isinstance(every, dict):
         every = {each.name: every[each.name if each.name in every else each.trust] for each in topology.subnets}

@@ -1,4 +1,4 @@
-"""Which combinations of an experiment's settings mean something; what no account covers is in `privacy_rules`."""
+"""Refusals of settings that make no sense together; `privacy_rules` has those that no account covers."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ class PrivacySection(Section):
 
     @property
     def noise_law(self) -> CorrelatedGaussian | None:
-        """That of correlated noise; None where noises are independent."""
+        """The law of correlated noise; None where noises are independent."""
         return None if self.correlated is None else self.correlated.noise
 
 

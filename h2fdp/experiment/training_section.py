@@ -219,7 +219,7 @@ class TrainingSection(Section):
 
     @property
     def draw(self) -> SecretParticipation | None:
-        """Who takes part, where devices draw that in secret."""
+        """The secret draw of participation; None where participation is public."""
         return self.participation if isinstance(self.participation, SecretParticipation) else None
 
     @property
@@ -240,7 +240,7 @@ class TrainingSection(Section):
 
     @property
     def gamma(self) -> float | None:
-        """That of normalised vectors, see `Clipping`; None where the clip norm is a number."""
+        """The gamma of normalised vectors, see `Clipping`; None where the clip norm is a number."""
         return GAMMA if self.clip_norm == "normalized" else None
 
     @property

@@ -379,7 +379,7 @@ def _called(name: str, layer: nn.Module) -> str:
 
 
 class ParameterLayout:
-    """Where each trainable parameter lies in the vector of length M, in the order of `named_parameters()`.
+    """The places of trainable parameters in the vector of length M, in the order of `named_parameters()`.
 
     A parameter that a module holds twice (tied weights) is in the vector once, under its first name.
 

@@ -187,7 +187,7 @@ class Adversaries:
         return self.attack if isinstance(self.attack, Backdoor) else None
 
     def values(self) -> dict[str, Any]:
-        """In the words of a topology file."""
+        """The adversaries in the words of a topology file."""
         names = {key: list(getattr(self, key)) for key in ("devices", "edges") if getattr(self, key)}
         return {**names, "attack": ATTACKS.stated(self.attack)}
 

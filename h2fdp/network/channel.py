@@ -289,7 +289,7 @@ class Ofdma(Access, Options):
 
     @property
     def billed(self) -> bool:  # type: ignore[override]  # by its options
-        """Where shares are stated."""
+        """Whether shares are stated."""
         return self.shares is not None
 
     def options(self) -> dict[str, Any]:

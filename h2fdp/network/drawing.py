@@ -198,7 +198,7 @@ def _mark(
 
 
 def _draw_names(axes: Axes, topology: Topology, layout: Layout) -> None:
-    """On the link of each edge server to the node above; along the links where level names would meet."""
+    """Draw each edge server's name on its link to the node above; along the link where level names would meet."""
     behind = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none"}
     deep = topology.depth > 1
     for server in topology.servers():

@@ -24,7 +24,7 @@ _DISTANCE: Column = COLUMNS["distance_m"]
 
 
 class Line(NamedTuple):
-    """From this interval on, until its next line, a device is at an edge server, or nowhere.
+    """A line of a trace: from this interval on, until its next line, a device is at an edge server, or nowhere.
 
     Attributes:
         interval: from 1.
@@ -77,7 +77,7 @@ class Mobility:
         return Problem(text, self.places[at] if self.places else "", f"mobility.trace.{at + 1}")
 
     def values(self) -> dict[str, Any]:
-        """In the words of a topology file, whose trace is inside of it."""
+        """The mobility in the words of a topology file, whose trace is inside of it."""
         return {"trace": [[*each[:3], *([] if each.distance_m is None else [each.distance_m])] for each in self.lines]}
 
     @property
@@ -109,7 +109,7 @@ def _line(values: Any) -> Line:
 
 @dataclass(frozen=True, eq=False)
 class Visits:
-    """Which rows of a network are the same device's, and which of them takes part when.
+    """The rows of a network that belong to one device, and the intervals in which each takes part.
 
     Attributes:
         device: (rows,) number of the device of each row, in the order of the topology file.

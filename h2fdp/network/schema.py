@@ -212,7 +212,7 @@ class UpperEdgeSection(_ServerSection):
 
 
 def _tier(value: Any) -> str:
-    """Which kind of edge server a value is; a misspelt `edges:` counts."""
+    """The kind of edge server that a value is; a misspelt `edges:` counts."""
     if not isinstance(value, dict):
         return "upper" if isinstance(value, UpperEdgeSection) else "lowest"
     words = [str(key) for key in value]

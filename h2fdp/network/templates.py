@@ -1,4 +1,4 @@
-"""From a checked topology file to the network itself: names given once, templates written out, trust and numbers drawn.
+"""The network of a checked topology file: names given once, templates written out, trust and numbers drawn.
 
 Names key the streams of randomness, so two nodes of one name would share their noise. Every draw comes from a stream
 keyed by the edge server's name, so it does not move when the file is rearranged, and trust compares one U(seed, name)

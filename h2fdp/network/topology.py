@@ -181,7 +181,7 @@ class Topology(Generated):
         return f"Topology({self.name!r}: {size})"
 
     def _repr_html_(self) -> str:
-        """For notebooks: what it is called, its size, and its first edge servers."""
+        """The view in notebooks: its name, its size, and its first edge servers."""
         trusted = sum(subnet.trusted for subnet in self.subnets)
         facts = {"edge servers": f"{self.edges:,}, {trusted:,} trusted", "devices": f"{self.devices:,}"}
         rows = [{"edge server": each.name, "trust": each.trust, "devices": each.size} for each in self.subnets]

@@ -1,4 +1,4 @@
-"""Who adds which noise, what each release may leak, and the ledger of everything that left a boundary of trust."""
+"""Noise and who adds it, bounds on what each release leaks, and the ledger of all that left a boundary of trust."""
 
 from typing import Annotated
 

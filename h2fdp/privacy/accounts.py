@@ -294,7 +294,7 @@ class Accounts:
             self._enter(each, times)
 
     def _enter(self, alike: AlikeReleases, times: int) -> None:
-        """Once for all of these subnets whose accounts were equal before.
+        """Enter releases once for all of these subnets whose accounts were equal before.
 
         Raises:
             UserError: rows do not say which devices they are of, so that one device might have several accounts.

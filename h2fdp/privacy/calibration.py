@@ -1,5 +1,5 @@
-"""From a target (epsilon, delta) to the deviation of each noise, by the paper's formula (Prop. 3.1) or an account; and,
-under given noise, to how many releases it allows: R_c local iterations of DP-SGD (ALI-DPFL, Algorithm 3)."""
+"""The deviation of each noise for a target (epsilon, delta), by the paper's formula (Prop. 3.1) or an account; and,
+under given noise, the number of releases that it allows: R_c local iterations of DP-SGD (ALI-DPFL, Algorithm 3)."""
 
 from __future__ import annotations
 

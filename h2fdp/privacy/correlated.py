@@ -78,7 +78,7 @@ class CorrelatedSection(Section):
 
     @property
     def noise(self) -> CorrelatedGaussian | None:
-        """None where the noises are independent."""
+        """The law of the noise; None where the noises are independent."""
         return None if self.bands == 1 else CorrelatedGaussian(self.kind, self.bands)
 
 
@@ -251,7 +251,7 @@ class StreamPast:
         return replace(self, moved=np.zeros_like(self.moved))
 
     def state(self) -> dict[str, Any]:
-        """In tensors, for a checkpoint."""
+        """The past in tensors, for a checkpoint."""
         import torch
 
         return {"moved": torch.from_numpy(self.moved), "counts": torch.from_numpy(self.counts)}
@@ -380,7 +380,7 @@ class SumPast(StreamPast):
         return np.asarray(newest / np.sqrt(left)[:, None])
 
     def state(self) -> dict[str, Any]:
-        """In tensors, for a checkpoint."""
+        """The past in tensors, for a checkpoint."""
         import torch
 
         held = {"parts": self.parts, "numbers": self.numbers, "alone": self.learned[0], "peers": self.learned[1]}

@@ -55,7 +55,7 @@ class GradientBound(Protocol):
     name: ClassVar[Bound]
 
     def unit(self, step_size: float, steps: int) -> float:
-        """In the unit of the model, for uploads of m steps of size eta."""
+        """The bound in the unit of the model, for uploads of m steps of size eta."""
         ...
 
     def relative(self, steps: int, batches: np.ndarray) -> np.ndarray:

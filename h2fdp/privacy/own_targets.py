@@ -74,7 +74,7 @@ class Targets:
         return self.epsilon if self.own is None else float(self.own[devices].min())
 
     def eases(self, factor: Callable[[float], float]) -> Callable[[np.ndarray], np.ndarray]:
-        """From targets (n,) to r (n,), by f of an epsilon."""
+        """A map from targets (n,) to r (n,), by f of an epsilon."""
         knots = self.distinct
         if len(knots) > _KNOTS:
             knots = np.geomspace(knots[0], knots[-1], _KNOTS)

@@ -1,4 +1,4 @@
-"""Where the noise on an update is added, by trust alone, and who sees which vector (a table: docs/privacy.md).
+"""The places where noise on an update is added, by trust alone, and who sees which vector (a table: docs/privacy.md).
 
 Secure sums, where an edge server sees a sum alone, are one of these places.
 """
@@ -110,7 +110,7 @@ class Tolerance:
 
 
 class Holder(Enum):
-    """Who adds the noise: a device in each local step, a device to its upload or to a share of a sum, or a node."""
+    """The party that adds noise: a device in each local step, a device to its upload or share of a sum, or a node."""
 
     STEP = "step"
     DEVICE = "device"
@@ -120,7 +120,7 @@ class Holder(Enum):
 
 @dataclass(frozen=True)
 class Place:
-    """Where the noise on the updates of a subnet is added.
+    """The place where the noise on the updates of a subnet is added.
 
     Of s devices that begin a secure sum, d may drop out and c may tell their shares: device j adds sigma / (rho_j
     sqrt(s - c - d)) to its upload (R8), so that at least s - d shares arrive, of which at least s - c - d are unknown,
@@ -185,7 +185,7 @@ class Place:
         return levels if self.by_node else np.asarray(levels * weights)
 
     def source(self, aggregators: int) -> NoiseSource:
-        """Who adds it, below this number of aggregators."""
+        """The party that adds the noise, below this number of aggregators."""
         if not self.by_node:
             return "device"
         return "edge" if self.node < aggregators else "cloud"
@@ -238,7 +238,7 @@ def observers_beside(names: Iterable[str]) -> tuple[Observer, ...]:
 
 
 def targeted_as(observer: Observer) -> Observer:
-    """Whose target is this one's, too."""
+    """The observer whose target is this one's, too."""
     return "edge" if observer == SINGLE_EDGE else observer
 
 
@@ -250,7 +250,7 @@ def vectors_of_observers(
     sums: Collection[int] = (),
     cloud_sums: bool = False,
 ) -> dict[Observer, int]:
-    """Who sees what of an upload: 0 single uploads, 1 the subnet's average, 2 and more the averages above it.
+    """The vectors that observers see: 0 single uploads, 1 the subnet's average, 2 and more the averages above it.
 
     An aggregator sees what its child sends, the vector one level below its own; one above the aggregation sees it as
     part of what that broadcast and later sent up. Edge servers that see no more than the sum of their devices' uploads

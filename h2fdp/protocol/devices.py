@@ -155,7 +155,7 @@ class WorkAccumulator:
         model: Tensor,
         variate: Tensor | None,
     ) -> WorkAccumulator:
-        """That of a stretch, at the model (M,) that was sent; it goes on from earlier stretches of the interval."""
+        """The work of a stretch, at the model (M,) that was sent; it continues earlier stretches of the interval."""
         state = plan.state
         memory = None if state.memory is None else state.memory.to(model.device)
         work = None if state.work is None else state.work.copied(model.device)
@@ -234,7 +234,7 @@ class WorkAccumulator:
         return Upload(update=update, state=state)
 
     def _places(self, rows: np.ndarray) -> np.ndarray:
-        """Where these rows stand in the plan."""
+        """The places of these rows in the plan."""
         return np.searchsorted(self.plan.rows, rows)
 
 
@@ -265,7 +265,7 @@ class DeviceMemories:
             held[row] = own.clone()  # not a view that keeps its whole block
 
     def state(self) -> dict[str, Any]:
-        """In plain values and tensors, for a checkpoint."""
+        """The memories in plain values and tensors, for a checkpoint."""
         return {
             edge: {"rows": list(held), "memory": torch.stack(list(held.values()))} for edge, held in self._held.items()
         }

@@ -48,7 +48,7 @@ class EdgeServer(Aggregator):
         return _Subnet(self, broadcast, plan)
 
     def receives_raw(self, uploads: Mapping[str, Any]) -> bool:
-        """Where it is trusted itself."""
+        """Whether it is trusted itself."""
         return self.trusted
 
     def run_interval(self, broadcast: Tensor, plan: Plan) -> Upload:
@@ -117,7 +117,7 @@ class _Subnet(Children[SubnetPhase]):
         return {name: _of_group(order, held) for name, held in self._server.held(order.rows)}
 
     def _order(self, phase: SubnetPhase, segment: Segment) -> Order:
-        """To all devices whose uploads arrive."""
+        """The order to all devices whose uploads arrive."""
         return Order(
             segment=segment,
             rows=phase.rows,

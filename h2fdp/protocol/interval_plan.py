@@ -219,7 +219,7 @@ class PlanCosts:
         return sum(int((each.uploads.any(axis=0) & (each.computed > 0)).sum()) for each in tasks)
 
     def powers(self, plan: IntervalPlan) -> dict[str, float] | None:
-        """With how many dBm the devices of an interval send, at least, in the mean and at most.
+        """The powers in dBm at which the devices of an interval send: lowest, mean and highest.
 
         None where no device chooses, or none takes part.
         """

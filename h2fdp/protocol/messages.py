@@ -265,7 +265,7 @@ def present_shares(shares: np.ndarray, present: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """To a group of devices: train from the broadcast model over a segment, then upload.
+    """An order to a group of devices: train from the broadcast model over a segment, then upload.
 
     Attributes:
         segment: on the clock of these devices.

@@ -191,7 +191,7 @@ class Planner:
         return self._subnet_plan(*known, replace(tasks, steps=steps, whole=False, there=backlog.arrives), backlog)
 
     def _there(self, interval: int) -> Sequence[np.ndarray] | None:
-        """For each subnet whether its devices are with it, and their channels let them send; None where all are."""
+        """The devices of each subnet that are with it, and whose channels let them send; None where all are."""
         sends = None if self.faults.sends is None else self.faults.sends(interval)
         there = None if self.visits is None else self.visits.there(interval)
         both = [each for each in (sends, there) if each is not None]

@@ -117,18 +117,18 @@ class SubnetFacts:
         return sum(each <= height for each in self.heights)
 
     def tier(self, height: int) -> Tier:
-        """That of the local aggregation that this subnet has where aggregations are of this height."""
+        """The tier of the local aggregation that this subnet has where aggregations are of this height."""
         place = self.passed(height)
         return self.heights[place - 1], (*self.heights, self.depth + 1)[place]
 
     @property
     def place(self) -> Place | None:
-        """Where the noise on what goes all the way up is added."""
+        """The place where the noise on vectors that go all the way up is added."""
         return self.places[-1]
 
     @property
     def adds_noise(self) -> NoiseSource:
-        """Who does."""
+        """The party that adds that noise."""
         return "none" if self.place is None else self.place.source(len(self.heights))
 
     @property
@@ -137,7 +137,7 @@ class SubnetFacts:
         return self.place is not None and self.place.holder is Holder.SHARE
 
     def vectors_seen(self, passed: int, cloud_sums: bool = False) -> dict[Observer, int]:
-        """Who sees what of an upload that this number of aggregators average, see `vectors_of_observers`.
+        """The vectors that observers see of an upload that so many aggregators average, see `vectors_of_observers`.
 
         Args:
             cloud_sums: the aggregation is a secure sum of the cloud's.

@@ -65,7 +65,7 @@ class UpperAggregator(Aggregator):
         return _Subtrees(broadcast, plan, self.lies)
 
     def receives_raw(self, uploads: Mapping[str, Upload]) -> bool:
-        """Where a child below which noise is still due says so."""
+        """Whether a child states that its upload still lacks noise."""
         raw = {name for name, each in uploads.items() if each.raw}
         assert raw <= self.guarded, "a raw update goes up to nodes of its trusted chain only"
         return bool(raw)

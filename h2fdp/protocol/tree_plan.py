@@ -41,7 +41,7 @@ class TierFacts:
 
     @property
     def tier(self) -> Tier:
-        """That of the local aggregations that it makes."""
+        """The tier of the local aggregations that it makes."""
         return self.height, self.height_above
 
 

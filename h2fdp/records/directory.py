@@ -224,8 +224,8 @@ def state_of(path: Path, summary: Mapping[str, Any]) -> Any:
 
 @contextmanager
 def new_directory(out: Path | None, name: str, overwrite: bool) -> Iterator[Path]:
-    """Where a run of this name goes: `out`, or `runs/<name>-<time>`, with a number where that is taken. The latter is
-    made at once, so that no other run takes it, and goes again if it stays empty.
+    """The directory of a run of this name: `out`, or `runs/<name>-<time>`, with a number where that is taken. The
+    latter is made at once, so that no other run takes it, and is removed if it stays empty.
 
     Raises:
         UserError: as for `create`.

@@ -27,7 +27,7 @@ WIDTH = 9  # of a checksum and the end of its line
 
 
 def sums_path(path: Path) -> Path:
-    """Where the checksums of a file of a run are."""
+    """The path of the checksums of a file of a run."""
     return path.parent / SUMS / path.name
 
 

@@ -14,7 +14,7 @@ TERMS = ("energy", "delay", "gap")
 
 
 def decision_columns(decisions: Sequence[Mapping[str, Any]], intervals: Sequence[int]) -> dict[str, Column]:
-    """For each interval why it was planned so, the objective of problem P and its three terms.
+    """The columns of decisions: why each interval was planned so, problem P's objective and its three terms.
 
     Args:
         decisions: rows of `control.jsonl`; of an interval that was planned twice, the last one counts.

@@ -325,7 +325,7 @@ def _silence(run: RunView, observer: Observer) -> str:
 
 
 def _decided(runs: Sequence[RunView]) -> str:
-    """Which observers, of which devices, are nearest to the target, so that less noise would miss it."""
+    """The observers and devices nearest to the target, in words: with less noise they would miss it."""
     rows = [row for run in runs[:1] for row in verdict_rows(run) if row[3] and row[-1] and row[5] != UNTARGETED]
     if len(runs) != 1 or not rows or runs[0].target is None:
         return ""

@@ -207,7 +207,7 @@ class Experiment:
             raise placed from error.__cause__
 
     def _repr_html_(self) -> str:
-        """For notebooks: what is trained, on which network, under which target."""
+        """The view in notebooks: the training, the network, the target."""
         config, network = self.config, self.topology
         size = f"{counted(network.devices, 'device')} under {counted(network.edges, 'edge server')}"
         how = f" ({config.privacy.calibration})" if config.privacy.calibration else ""
@@ -263,7 +263,7 @@ class Experiment:
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """Who learns what, in a few lines; printed, they are these lines.
+    """An explanation of who learns what, in a few lines; printed, it is these lines.
 
     Attributes:
         facts: all numbers behind them, see `h2fdp.run.explain.explanation`.

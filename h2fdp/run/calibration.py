@@ -328,7 +328,7 @@ def _check_patterns(setup: RunSetup) -> None:
 
 
 def _check_what_decides(setup: RunSetup) -> None:
-    """Where there is a guarantee, no decision may hang on scores that are measured on devices' records."""
+    """Refuse, under a guarantee, decisions that hang on scores that are measured on devices' records."""
     why = "the test records belong to devices here, and no account covers what is decided by them"
     if not SCORES.keys().isdisjoint(setup.config.training.until or {}):
         key = "control.accuracy" if setup.config.control.accuracy is not None else "training.until"

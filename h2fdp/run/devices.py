@@ -29,7 +29,7 @@ _KEY = "topology.adversaries.attack"
 
 
 def costs_of(config: ExperimentFile, network: Topology) -> Callable[[int, Floats], NetworkCosts]:
-    """From M and (I,) numbers to costs of messages with M parameters, and of steps with so many records on average."""
+    """A map from M and (I,) numbers to costs of messages with M parameters and of steps with so many records."""
     return lambda parameters, records: NetworkCosts(
         network,
         parameters,

@@ -201,7 +201,7 @@ def costliest_release(run: RunSetup) -> Release | None:
 
 
 def _sees(run: RunSetup, observer: Observer) -> str:
-    """In words what reaches an observer."""
+    """The vectors that reach an observer, in words."""
     subnets = run.blueprint.facts
     noisy = [each for each in subnets if each.adds_noise == "device"]
     if observer == "public":
@@ -247,7 +247,7 @@ def laid_out(rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def _of_observers(learned: Mapping[Observer, Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """At most four rows: tiers together, public with the cloud where it learns as much."""
+    """The rows of observers, at most four: tiers together, public with the cloud where it learns as much."""
     rows: dict[Observer, tuple[str, ...]] = {}
     for name, each in learned.items():
         rows[name] = (name, "none" if each["epsilon"] is None else f"{each['epsilon']:.3g}", each["sees"])
@@ -342,7 +342,7 @@ class FirstDecision:
     chosen: tuple[str, ...]
 
     def _repr_html_(self) -> str:
-        """For notebooks: tau, who takes part, and what the objective is made of."""
+        """The view in notebooks: tau, participation, and the terms of the objective."""
         constants = [f"{name} {word(value)}" for name, value in self.constants.items() if value is not None]
         terms = ", ".join(f"{name} {value:.4g}" for name, value in vars(self.terms).items())
         objective = f"{self.objective:.4g}: {terms} (weighted)"
@@ -351,7 +351,7 @@ class FirstDecision:
         return facts_html("the controller's first decision", facts, table_html("", rows, most=10))
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The decision for JSON."""
         return asdict(self)
 
 

@@ -182,14 +182,14 @@ class ModelNoise:
 
     @property
     def sum(self) -> NoiseOnModel:
-        """That of all intervals so far."""
+        """The noise of all intervals so far."""
         if (law := self._setup.blueprint.correlated) is None:
             return NoiseOnModel(self._variance**0.5, self._way)
         return NoiseOnModel(sum(law.variance(np.array(each)) for each in self._streams.values()) ** 0.5, self._way)
 
 
 def noise_on_model(setup: RunSetup) -> NoiseOnModel:
-    """That of the planned run."""
+    """The noise on the model of the planned run."""
     assert setup.noise is not None, "there is no noise to compare"
     if setup.on_model is not None:
         return setup.on_model

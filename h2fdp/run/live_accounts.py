@@ -254,7 +254,7 @@ class LiveAccounts:
         self._tiers = Counter({(height, above): count for height, above, count in state["tiers"]})
 
     def keep_to_plan(self) -> None:
-        """From here on release no more of any device than was planned: for a run whose plan met more than its target.
+        """Release, from here on, no more of any device than was planned: for a run whose plan met more than its target.
 
         Runs that are under a filter, or that no noise was made for, have no plan to keep to.
         """
@@ -301,8 +301,8 @@ class LiveAccounts:
         return columns
 
     def summary(self) -> dict[str, Any] | None:
-        """For `summary.json`: accounts by `rdp`, `pld` and the accountant of a target, of the worst device and of
-        each; None without.
+        """The accounts for `summary.json` by `rdp`, `pld` and the accountant of a target, of the worst device and of
+        each; None without any.
 
         About the worst device there is also the `verdict` on the target that noise was calibrated to, or else on the
         claim.

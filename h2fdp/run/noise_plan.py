@@ -38,7 +38,7 @@ class Way:
 
     @classmethod
     def of(cls, config: ExperimentFile) -> Self | None:
-        """That of a complete experiment; None where its account may depend on more.
+        """The way of a complete experiment; None where its account may depend on more.
 
         Integers of secure sums are on a grid, noise on steps does not grow with their size, sensitivities in another
         norm than L2 depend on the number of parameters, and a pull depends on the step size. A schedule that is not

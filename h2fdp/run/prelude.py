@@ -306,7 +306,7 @@ def apart_after(run: RunSetup, averages: Sequence[Tensor]) -> tuple[Standardizin
 
 
 def _as_seen(data: DeviceData) -> Standardizing | None:
-    """From stored inputs to those that models and statistics see; None where these are the same."""
+    """The map from stored inputs to those that models and statistics see; None where these are equal."""
     if data.scaling == Scaling():
         return None
     scale, shift = (

@@ -1,4 +1,4 @@
-"""From a checked experiment to a complete `RunSetup`, in which a user's own parts were tried before any release."""
+"""The complete `RunSetup` of a checked experiment, in which a user's own parts were tried before any release."""
 
 from __future__ import annotations
 

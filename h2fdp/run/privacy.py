@@ -377,6 +377,6 @@ def _composed(compositions: Sequence[Composition]) -> dict[Any, int]:
 
 
 def _covering(compositions: Sequence[Composition]) -> dict[Any, int]:
-    """At least as many releases of every type as in any of these, so that it bounds each of them."""
+    """A composition with as many releases of every type as any of these, so that it bounds each of them."""
     kinds = dict.fromkeys(kind for each in compositions for kind in each)
     return {kind: max(each.get(kind, 0) for each in compositions) for kind in kinds}

@@ -110,7 +110,7 @@ def with_model(config: ExperimentFile, data: DeviceData, plans: NoisePlans, topo
 
 
 def _head(config: ExperimentFile, data: DeviceData, topology: Topology) -> dict[str, str]:
-    """That of a linear model on public features: less their private mean, where a rule chooses the training."""
+    """The head of a linear model on public features: less their private mean, where a rule chooses the training."""
     private = config.training.left_open and noise_placement_of(config.method.privacy).private
     centres = private and has_rule(config) and not why_none(config, data, topology)
     return {"head": "centred" if centres else "softmax"}
@@ -344,7 +344,7 @@ def _quietest(config: ExperimentFile, plans: NoisePlans) -> tuple[NoisePlan, tup
 
 
 def _of_single_steps(config: ExperimentFile) -> ExperimentFile:
-    """Where edge servers take turns each interval is one step, and the way of the plan is that of 30 turns of each."""
+    """The experiment in which turns of edge servers take one step each; its way is that of 30 turns of each."""
     if not (_in_turns(config) and "local_steps" in config.training.left_open):
         return config
     return config.model_copy(update={"control": config.control.model_copy(update={"tau_max": 1})})
@@ -501,5 +501,5 @@ def _lines(config: ExperimentFile, data: DeviceData) -> tuple[str, ...]:
 
 
 def _rounded(value: float) -> float:
-    """To three digits, for a file to be read by people."""
+    """The value to three digits, for a file to be read by people."""
     return float(f"{value:.3g}")

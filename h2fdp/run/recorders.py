@@ -225,7 +225,7 @@ class RunState:
 
     @classmethod
     def begun(cls, setup: RunSetup) -> RunState:
-        """Nothing is done yet.
+        """The state before anything is done.
 
         Raises:
             UserError: a privacy budget that the first interval would exceed.
@@ -252,7 +252,7 @@ class RunState:
         return self.metrics.rows
 
     def values(self, journal: Journal) -> dict[str, Any]:
-        """For a checkpoint: plain values and tensors, nodes' state by their names."""
+        """The values for a checkpoint: plain values and tensors, nodes' state by their names."""
         assert self.cloud is not None, "a run is stored between two intervals"
         return {
             "intervals": len(self.rows),
@@ -333,8 +333,8 @@ class Checkpoints(Recorder):
             raise Unrepeatable("its hosts do not all compute like this process")
 
     def begin(self) -> None:
-        """Before the first interval of a run, or of its continuation with fresh draws: what it draws from here on is
-        on disk before it is used, and nothing can continue from what was before."""
+        """Write a checkpoint before the first interval of a run, or of its continuation with fresh draws: the names of
+        its draws are on disk before they are used, and nothing can continue from earlier checkpoints."""
         self._write(alone=True)
 
     def after(self, plan: IntervalPlan, row: Row) -> None:

@@ -170,7 +170,7 @@ class Run:
         return f"Run({str(self.directory)!r}: {summary.get('state', 'no summary')}{reached})"
 
     def _repr_html_(self) -> str:
-        """For notebooks: how it ended, what it reached and cost, its accuracy over intervals."""
+        """The view in notebooks: its end, its scores and costs, its accuracy over intervals."""
         summary = read_summary(self.directory) or {}
         reached = (judged_by(summary).column, "loss", "energy_j", "clock_s", "wall_s")
         keys = ("state", "method", "data", "intervals", *reached)
@@ -233,7 +233,7 @@ def _state_of(file: Path, stated: str | None) -> dict[str, torch.Tensor]:
 
 
 def write_inputs(setup: RunSetup, directory: RunDirectory) -> None:
-    """Everything needed to run it again, and the key of its noise, which is kept until the run is complete."""
+    """Write everything needed to run it again, and the key of its noise, which is kept until the run is complete."""
     values = setup.config.model_dump(mode="json", exclude={"tune"})
     values |= {"topology": directory.topology.name, "sweep": {}}
     values["runtime"] |= {"backend": chosen_backend(setup.config.runtime), "engine": setup.blueprint.engine}

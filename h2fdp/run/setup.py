@@ -107,7 +107,7 @@ class RunInputs:
 
     @property
     def placement(self) -> NoisePlacement:
-        """Where noise is added."""
+        """The placement of noise."""
         return self.blueprint.noise_placement
 
     @property

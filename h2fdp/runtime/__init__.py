@@ -1,4 +1,4 @@
-"""Where nodes live: this process or Ray actors, and which subnets on which host."""
+"""Processes of nodes: this process or Ray actors, and the subnets of each host."""
 
 from __future__ import annotations
 

@@ -209,12 +209,12 @@ class Blueprint:
 
     @cached_property
     def _trust(self) -> dict[str, Trust]:
-        """In every aggregator."""
+        """The trust in every aggregator, by name."""
         lowest = {each.name: each.trust for each in self.topology.subnets}
         return lowest | {each.name: each.trust for each in self.topology.aggregators}
 
     def _places(self, path: Sequence[str]) -> tuple[Place | None, ...]:
-        """Where the noise is added on what 1, 2, ... of the aggregators of this path average."""
+        """The places where noise is added on what 1, 2, ... of the aggregators of this path average."""
         chain = [self._trust[name] for name in path]
         return tuple(self.noise_placement.place(chain, passed) for passed in range(1, len(chain) + 1))
 

@@ -91,7 +91,7 @@ Below = Callable[[Blueprint], NodeGroup]
 
 @dataclass(frozen=True)
 class HostLocation:
-    """Where a host runs.
+    """The place where a host runs.
 
     Attributes:
         process: its number.

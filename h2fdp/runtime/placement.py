@@ -1,4 +1,4 @@
-"""Where a run computes: the section `runtime:`, which nodes live on which host, what a host takes of its machine.
+"""Placement of a run: the section `runtime:`, the nodes of each host, a host's share of its machine.
 
 Asking for more hosts than fit fails at once.
 """
@@ -301,7 +301,7 @@ def number_of_hosts(
 
 
 def _have(section: RuntimeSection, machines: Sequence[Machine]) -> str:
-    """Who has so many: this machine, the one of a cluster, or several."""
+    """The owner of the CPUs, as a subject and verb: this machine, the one of a cluster, or several."""
     if len(machines) > 1:
         return f"{len(machines)} machines have"
     return "this machine has" if section.address is None else f"the machine of the cluster at {section.address} has"

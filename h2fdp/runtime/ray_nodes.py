@@ -202,7 +202,7 @@ class RayNodes:
 
     @property
     def locations(self) -> dict[str, HostLocation]:
-        """Where each host runs now."""
+        """The place where each host runs now."""
         return dict(self._locations)
 
     @property

@@ -209,7 +209,7 @@ class AggregationTimes:
 
     @property
     def _steps(self) -> tuple[int, ...]:
-        """For each height, which of the local aggregations are of it: every first, every second, ...; 0 for none."""
+        """The step of each height among local aggregations: every first, every second, ... is of it; 0 for none."""
         if self.every is not None:
             every = self._slots
             return tuple(slots // every[0] for slots in every)

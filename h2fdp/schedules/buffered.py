@@ -49,7 +49,7 @@ class BufferedSchedule(Schedule):
         return self._found
 
     def decide(self, interval: int, slot: int) -> Decision:
-        """Who arrives, and what is accounted for."""
+        """The decision for an interval: which devices arrive, and which releases are accounted for."""
         context, arrivals = self._context, self._arrivals(interval)
         counts = np.zeros(len(context.sizes), dtype=np.int64)
         for number, each in arrivals.backlogs.items():
@@ -147,7 +147,7 @@ class _Speeds:
         return self.known
 
     def of(self, version: int, links: Floats) -> Durations:
-        """Under (P,) these seconds over the link of each access point."""
+        """The durations under (P,) these seconds over the link of each access point."""
         costs, network = self.context.costs.drawn(version), self.context.topology
         in_star = network.subnets[0].relays is not None
         relay = links[network.table.point] if in_star else costs.relay_seconds

@@ -48,7 +48,7 @@ def _at_once(number: int, at_s: float, up: bool) -> float:
 
 @dataclass(frozen=True)
 class Buffer:
-    """When an aggregator averages.
+    """The times at which an aggregator averages.
 
     Attributes:
         uploads: K, after so many; at most the number of its children.

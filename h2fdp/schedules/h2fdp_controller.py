@@ -55,7 +55,7 @@ class H2fdpController(Schedule):
             self.phi = self._chosen_phi()
 
     def ends(self, slot: int) -> bool:
-        """At slot T."""
+        """Whether slot T is reached."""
         return slot >= self._horizon.slots
 
     def decide(self, interval: int, slot: int) -> Decision:
@@ -150,7 +150,7 @@ class H2fdpController(Schedule):
         }
 
     def edges(self, costs: MessageCosts) -> dict[str, dict[str, float | bool]]:
-        """For each edge server what a message costs on average, as P was given it."""
+        """The mean cost of a message for each edge server, as problem P has it."""
         network = self._network
         columns = {
             "device_joules": network.means(costs.joules),

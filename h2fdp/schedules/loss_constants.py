@@ -139,7 +139,7 @@ class LearnedConstants:
     previous: ReleasedInterval | None = field(default=None, repr=False)
 
     def learned(self, seen: IntervalObservation) -> LearnedConstants:
-        """With the estimates of one more interval, from its released vectors."""
+        """The constants with the estimates of one more interval, from its released vectors."""
         if not seen.uploads:  # no device was there, so nothing was observed
             return self
         current = ReleasedInterval(

@@ -87,7 +87,7 @@ class Backlog:
         carried: Sequence[int] = (),
         kept: Sequence[int] = (),
     ) -> Backlog:
-        """From the uploads of each average: (row, number of the model, tasks before); of full weight.
+        """A backlog of the uploads of each average: (row, number of the model, tasks before); of full weight.
 
         >>> one = Backlog.of(0, 4, [[(2, 4, 7)], [(0, 3, 6), (2, 5, 8)]], carried=[3])
         >>> one.rows.tolist(), one.arrives.tolist(), one.versions.tolist()

@@ -178,7 +178,7 @@ class Sweep:
         return report(self.directory, out, with_private=with_private)
 
     def _repr_html_(self) -> str:
-        """For notebooks: a row for each point."""
+        """The view in notebooks: a row for each point."""
         done = self.runs
         rows = paper_table(study_numbers(self.directory)).texts() if done else []
         return table_html(f"sweep {self.directory}: {len(done)} of {len(self.names)} runs", rows)

@@ -159,7 +159,7 @@ class Study:
 
     @property
     def directory(self) -> Path:
-        """Where its sweep goes by default."""
+        """The directory of its sweep by default."""
         return Path("sweeps") / self.name
 
     def text(self) -> str:

@@ -191,7 +191,7 @@ class Outcome:
 
     @property
     def finished(self) -> bool:
-        """Nothing is left to do."""
+        """Whether nothing is left to do."""
         return self.state in FINISHED
 
     @property

@@ -84,7 +84,7 @@ def clip_factors(norms: Tensor, bound: float, gamma: float | None = None) -> Ten
 
 @dataclass(frozen=True)
 class LongestSum:
-    """From a step size and a number of steps to the longest update that gradients of norm G make."""
+    """A map from a step size and a number of steps to the longest update that gradients of norm G make."""
 
     norm: float
     momentum: float

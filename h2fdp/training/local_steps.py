@@ -22,7 +22,7 @@ Gradient = Callable[[Tensor], Tensor]
 
 
 class LocalObjective:
-    """Where a local step goes. Engines call it with one model or with a stack of them.
+    """The direction of a local step. Engines call it with one model or with a stack of them.
 
     By itself it is the loss, with a pull towards the received model where `towards_received` says so, and has no
     memory. An objective derives from it, and replaces what is otherwise.
@@ -332,7 +332,7 @@ class AdamW(Options):
 
 @dataclass(frozen=True)
 class DescentState(Rows):
-    """Where devices stand between two steps.
+    """The state of devices between two steps.
 
     Attributes:
         models: (..., M) w_i.

@@ -88,7 +88,7 @@ class Axis:
 
     @property
     def distribution(self) -> BaseDistribution:
-        """Where Optuna draws from."""
+        """The distribution from which Optuna draws."""
         from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
         if self.span is None:
@@ -138,7 +138,7 @@ class Space:
 
 @contextmanager
 def quiet_optuna() -> Iterator[None]:
-    """Without Optuna's line about each study; its verbosity is the user's own afterwards."""
+    """Silence Optuna's line about each study; its verbosity is the user's own afterwards."""
     import optuna
 
     verbosity = optuna.logging.get_verbosity()
@@ -221,7 +221,7 @@ class TunePlan:
     final_seeds: frozenset[int]
 
     def experiment(self, settings: Settings) -> tuple[ExperimentFile, Topology]:
-        """That of the document with these settings.
+        """The experiment and network of the document with these settings.
 
         Raises:
             UserError: values that are wrong, or exclude each other.
@@ -239,7 +239,7 @@ class TunePlan:
 
     @property
     def directory(self) -> Path:
-        """Where it goes by default."""
+        """The directory of the search by default."""
         return Path("tunes") / self.name
 
     @property

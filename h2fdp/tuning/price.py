@@ -60,7 +60,7 @@ class Price:
 
     @property
     def drawn_number(self) -> str:
-        """In words how a number of trials comes about that is not stated."""
+        """The origin of a number of trials that is not stated, in words."""
         why = "drawn at random so that the search can be counted in epsilon"
         return f"{why}; {self.trials} is its mean; see tune.privacy"
 

@@ -279,7 +279,7 @@ class Tuned:
 
     @property
     def front(self) -> list[dict[str, Any]]:
-        """With several objectives: the trials that no other one beats in all of them, each like `best`."""
+        """The trials that no other one beats in all of several objectives, each like `best`."""
         front: list[dict[str, Any]] = read_state(self._files).get("front", [])
         return front
 

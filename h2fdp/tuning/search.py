@@ -118,7 +118,7 @@ def _check_data(plan: TunePlan) -> None:
 
 
 def _chosen(plan: TunePlan) -> dict[str, Drawn]:
-    """Where the search begins: at what `training: auto` chooses for keys that are searched, by the names of axes.
+    """The first values of the search: those that `training: auto` chooses for searched keys, by the names of axes.
 
     Empty where an account covers the search, for then all trials have to be drawn alike.
     """

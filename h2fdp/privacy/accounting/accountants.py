@@ -162,7 +162,7 @@ AccountantName = Literal["rdp", "pld", "classic-rdp"]
 
 @dataclass(frozen=True)
 class Accountant:
-    """From a composition to an upper bound on epsilon.
+    """A map from a composition to an upper bound on epsilon.
 
     Neighbours: one record of the device becomes a null record. The composition is fixed without looking at the data.
 

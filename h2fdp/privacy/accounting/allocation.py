@@ -54,7 +54,7 @@ class _Law:
         return np.asarray((self.lowest + np.arange(self.masses.size)) * self.interval)
 
     def trimmed(self) -> _Law:
-        """Without faint ends: mass of the upper one goes to 0 and infinity, of the lower to 0 and the next point."""
+        """The law without faint ends: the upper mass goes to 0 and infinity, the lower to 0 and the next point."""
         means = self.masses * np.exp(self.logs)
         least = _FAINT * (float(means.sum()) + self.infinite)
         last = means.size - int(np.searchsorted(np.cumsum(means[::-1]), least, side="right"))
@@ -189,7 +189,7 @@ class Allocation(LawPair):
         return np.asarray(np.minimum(np.maximum(moments / (orders - 1), added), orders * square / 2))
 
     def concentrated(self, noise_multiplier: float) -> float:
-        """That of a plain Gaussian."""
+        """The rho of a plain Gaussian, which bounds this one (`LawPair.concentrated`)."""
         return 1 / (2 * noise_multiplier**2)
 
 
@@ -197,7 +197,7 @@ _LEAST_NOISE = 0.05  # below it ratios overflow, and hardly anything is hidden
 
 
 def pair_of_epoch(release: ReleaseType) -> AnyMixture | LawPair:
-    """That of all steps of an epoch, whose batches are chosen with this rate."""
+    """The pair of laws of all steps of an epoch, whose batches are chosen with this rate."""
     batches = round(1 / release.sampling_rate)
     assert math.isclose(batches * release.sampling_rate, 1), "an epoch is whole batches"
     return PLAIN_GAUSSIAN if release.noise_multiplier < _LEAST_NOISE else Allocation(batches)

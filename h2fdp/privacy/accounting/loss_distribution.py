@@ -120,7 +120,7 @@ class LossShape:
 
     @property
     def range(self) -> float:
-        """From the smallest loss to the largest, in nats."""
+        """The distance from the smallest loss to the largest, in nats."""
         return float(self.losses[-1] - self.losses[0])
 
     def added_variance(self, interval: float) -> float:
@@ -132,7 +132,7 @@ class LossShape:
         return self._added[interval]
 
     def edges(self, losses_at: Callable[[np.ndarray], np.ndarray], interval: float) -> np.ndarray:
-        """Where the loss is a multiple of the interval, nearly: interpolated twice, and both ends."""
+        """The points at which the loss is nearly a multiple of the interval: interpolated twice, and both ends."""
         points, losses = self.points, self.losses
         grid = np.arange(np.ceil(losses[0] / interval), np.floor(losses[-1] / interval) + 1) * interval
         for _ in range(2):
@@ -151,7 +151,7 @@ def _moved_masses(mixture: AnyMixture, noise_multiplier: float, edges: np.ndarra
 
 @lru_cache(maxsize=1024)
 def loss_shape(mixture: AnyMixture | LawPair, noise_multiplier: float, reach: float = LEAST_REACH) -> LossShape:
-    """That of a mixture, up to so many standard deviations beyond its outermost shifts; of another law, all of it."""
+    """The loss of a mixture up to `reach` deviations beyond its outermost shifts; of another law, all of it."""
     if isinstance(mixture, LawPair):
         points = np.linspace(*mixture.ends(noise_multiplier), COARSE_POINTS)
         masses = mixture.masses(noise_multiplier, points)[0]

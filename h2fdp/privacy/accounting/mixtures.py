@@ -109,7 +109,7 @@ class Mixture(NamedTuple):
 
     @property
     def mirrored(self) -> bool:
-        """Without the record the release is N(0, z^2)."""
+        """Whether the law without the record is the mirror image; here it is N(0, z^2)."""
         return False
 
     @property

@@ -77,7 +77,7 @@ class DpSgdMechanism(Mechanism):
     releases: ClassVar[ReleaseKind] = "step"
 
     def unit(self, span: Span) -> float:
-        """On the sum."""
+        """The deviation of the noise on the sum."""
         return self.noise_multiplier * self.clip_norm
 
     def sensitivities(self, uploads: Uploads) -> Sensitivities:
@@ -88,7 +88,7 @@ class DpSgdMechanism(Mechanism):
         return Sensitivities(self.clip_norm * ones, rates, ones, sampling, "record")
 
     def variance(self, uploads: Uploads) -> float:
-        """To first order: of independent steps, as if the noise of one did not change the gradients of the next."""
+        """The variance to first order, as if the noise of one step did not change the gradients of the next."""
         divisors = uploads.sampling_rates * uploads.records if self.divisor is None else self.divisor
         of_steps = uploads.segment.step_size * uploads.levels / divisors
         return float((uploads.steps * (uploads.weights * of_steps) ** 2).sum())

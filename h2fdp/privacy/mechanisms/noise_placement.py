@@ -43,7 +43,7 @@ class UploadClipping:
 
 
 class NoisePlacement(Options, ABC):
-    """Where noise is added: a point of the axis `method.privacy`, with its options; a frozen value.
+    """A placement of noise: a point of the axis `method.privacy`, with its options; a frozen value.
 
     Attributes:
         private: whether a guarantee is asked for at all.
@@ -119,7 +119,7 @@ class NoisePlacement(Options, ABC):
 
     @abstractmethod
     def place(self, chain: Sequence[Trust], passed: int) -> Place | None:
-        """Where the noise is added, by trust alone; None where none is.
+        """The place where noise is added, by trust alone; None where none is.
 
         Args:
             chain: trust in the aggregators above a device, from its edge server up to the one below the cloud.

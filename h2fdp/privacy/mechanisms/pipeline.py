@@ -257,7 +257,7 @@ class Pipeline:
         return updates
 
     def decode(self, uploads: Tensor, weights: np.ndarray, at: Moment) -> tuple[Tensor, np.ndarray]:
-        """At the node: what it averages of what devices uploaded, and the weights; see `Stage.decode`."""
+        """The vectors that the node averages, from devices' uploads, and the weights; see `Stage.decode`."""
         for stage in reversed(self.stages):
             uploads, weights = stage.decode(uploads, weights, at)
         return uploads, weights

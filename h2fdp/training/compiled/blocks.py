@@ -224,7 +224,7 @@ def fetch_block(stored: Stored, begin: int, indices: Integers) -> None:
 
 @inlined
 def softmax(scores: Floats) -> None:
-    """In place."""
+    """Replace the scores of a record by their softmax, in place."""
     largest = scores[0]
     for c in range(1, scores.shape[0]):
         largest = max(largest, scores[c])
@@ -264,7 +264,7 @@ def _activate(kind: int, values: Floats) -> None:
 
 @kernel
 def _activate_back(kind: int, values: Floats, deltas: Floats) -> None:
-    """From the gradient in what an activation gave to that in what it took, in place."""
+    """Turn the gradient in an activation's output into that in its input, in place."""
     for r in range(values.shape[0]):
         if kind == RELU:
             for c in range(values.shape[1]):
@@ -301,7 +301,7 @@ def _add_rows(rows: Floats, factors: Floats, out: Floats) -> None:
 
 @inlined
 def forward(model: Floats, network: Network, values: Floats) -> None:
-    """From the records of a block to their scores."""
+    """Compute the scores of a block's records."""
     for layer in range(network.inputs.shape[0]):
         inputs, outputs, first = network.inputs[layer], network.outputs[layer], network.first[layer]
         out = block_of(values, network, layer + 1)
@@ -316,7 +316,7 @@ def forward(model: Floats, network: Network, values: Floats) -> None:
 
 @composed
 def backward(model: Floats, network: Network, memory: Memory) -> None:
-    """From the gradients in the scores to those in what each layer gives, for the records of a block."""
+    """Compute the gradients in each layer's output from those in the scores, for the records of a block."""
     for layer in range(network.inputs.shape[0] - 1, -1, -1):
         values, deltas = block_of(memory.values, network, layer + 1), block_of(memory.deltas, network, layer + 1)
         _activate_back(network.activations[layer], values, deltas)

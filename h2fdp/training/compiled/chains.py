@@ -1,4 +1,4 @@
-"""Which models, losses and objectives have compiled steps, and the model as kernels take it. Needs no numba."""
+"""The models, losses and objectives that have compiled steps, and the model as kernels take it. Needs no numba."""
 
 from __future__ import annotations
 

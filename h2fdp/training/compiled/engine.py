@@ -110,7 +110,7 @@ def _noise_of(terms: StepTerms, divisors: np.ndarray, models: Tensor) -> Floats:
 
 
 def _plain(array: np.ndarray, kind: type) -> np.ndarray:
-    """In order and writable: for any other array numba would compile everything once more."""
+    """The array in order and writable: for any other array numba would compile everything once more."""
     return np.require(array, kind, ["C", "W"])
 
 

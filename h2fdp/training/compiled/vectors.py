@@ -33,11 +33,11 @@ class _Matrix:
         self.width = cgutils.unpack_tuple(builder, array.shape, 2)[1]
 
     def row(self, number: ir.Value) -> ir.Value:
-        """Where a row begins."""
+        """The address at which a row begins."""
         return self.builder.gep(self.data, [self.builder.mul(number, self.width)])
 
     def rows(self, first: ir.Value, count: int) -> list[ir.Value]:
-        """Where some neighbouring rows begin."""
+        """The addresses at which some neighbouring rows begin."""
         return [self.row(self.builder.add(first, _INDEX(each))) for each in range(count)]
 
 
