@@ -4,7 +4,7 @@ the geometric median (Pillutla et al. 2022).
 
 Of n updates the k smallest and the k largest values of each coordinate are left out, and the others averaged. The sum
 of the values that are kept moves by no more than one of the updates does, whatever the others are, so the result moves
-by 1 / (n - 2k) of it at most. Updates need not be of devices that tell the truth: up to k of them may be anything.
+by 1 / (n - 2k) of it at most. Devices need not be honest: up to k of the updates may be anything.
 
 Of n uploads, of which f may be anything, Krum scores each by the sum of the squared distances to its n - f - 2 nearest
 others, and takes the one with the lowest score; multi-Krum averages the n - f with the lowest, which has the noise of

@@ -80,7 +80,7 @@ def sweep_command(
 
 
 def _exit_for(outcomes: dict[str, Outcome], sweep: Sweep) -> None:
-    """Tell failures: 2 where all are the user's mistakes, else 1."""
+    """Report failures, with exit code 2 where all are the user's mistakes, else 1."""
     failed = {name: outcome for name, outcome in outcomes.items() if outcome.error}
     for name, outcome in failed.items():
         reason = outcome.error.strip() if outcome.mistake else outcome.error.strip().rpartition("\n")[2]

@@ -149,7 +149,7 @@ class Options(Section):
 def shape(value: Any) -> str:
     """The shape of a value: "mapping", "list" or "scalar".
 
-    A union whose members it tells apart, ``Annotated[Annotated[Positive, Tag("scalar")] | Annotated[Uniform,
+    A union whose members it distinguishes, ``Annotated[Annotated[Positive, Tag("scalar")] | Annotated[Uniform,
     Tag("mapping")], Discriminator(shape), Expect(...)]``, reports the problems of the member that the user meant only.
     """
     if isinstance(value, (dict, BaseModel)):

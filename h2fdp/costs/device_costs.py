@@ -35,7 +35,7 @@ steps take
     T = m c b / f seconds and E = (alpha / 2) m c b f^2 joules
 
 (Tran et al., INFOCOM 2019; Liu et al., ICC 2020, Eq. 6 and 7, HierFAVG). Others write kappa for alpha / 2. b is the
-mean number of records of a batch, q_j D_j, so bills of energy tell how many records a device has.
+mean number of records of a batch, q_j D_j, so bills of energy reveal how many records a device has.
 
 A device that is done before the others of its interval waits for them, and could have run slower. With w1 for a
 joule and w2 for a second, and t_j for what a device's messages take, the frequencies between f_min and the device's own

@@ -108,8 +108,8 @@ class Encoded(PublicFeatures):
     """The features of images by an encoder, less their average over photographs.
 
     Outputs that are never negative have much in common, which is half their length. Without it more of the length that
-    is clipped tells images apart; that of photographs costs no budget. Fewer features than the encoder has outputs are
-    those along the directions in which photographs differ most.
+    is clipped separates images; the average of photographs costs no budget. Fewer features than the encoder's outputs
+    are those along the directions in which photographs differ most.
 
     Args:
         encoder: that was checked.

@@ -32,7 +32,7 @@ from h2fdp.errors import UserError
 
 ANGLES = 8
 AVERAGES = 1 + 2 * ANGLES + ANGLES**2  # of each colour and cell
-_MOST_VALUES = 4_000  # of an image: more cells are finer than what wavelets of two scales tell apart
+_MOST_VALUES = 4_000  # of an image: more cells are finer than wavelets of two scales resolve
 SMALLEST_SIDE = 8  # the borders are reflected within the image, and every cell has a pixel of half the resolution
 _WIDTH, _FREQUENCY = 0.8, 3 * math.pi / 4  # of the wavelet at scale 0; one scale on, double and half
 _REACH = (3, 6)  # pixels to each side, by scale

@@ -76,7 +76,7 @@ def _of_tiers(experiment: ExperimentFile, topology: Topology) -> Found:
 
 
 def _of_trust(experiment: ExperimentFile, topology: Topology) -> Found:
-    """Edge servers that see raw updates although the file says that they may not; of trust by chance a run tells."""
+    """Edge servers that see raw updates although the file says that they may not; a run notes those of random trust."""
     method = experiment.method
     if not method.privacy.private or "cloud" not in method.privacy.trusted or method.topology == "star":
         return

@@ -56,7 +56,7 @@ class Column:
         return TypeAdapter(self.number)
 
     def allows(self, values: Floats) -> bool:
-        """Whether all values are finite and within the bounds, which the lowest and the highest tell."""
+        """Whether all values are finite and within the bounds, by the lowest and the highest one."""
         try:
             for end in (values.min(initial=self.default), values.max(initial=self.default)):
                 self._type.validate_python(float(end))

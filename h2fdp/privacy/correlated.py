@@ -247,7 +247,7 @@ class StreamPast:
         return (row, last - gap, last) if found else None
 
     def afresh(self) -> StreamPast:
-        """The past of a run that goes on under draws of other keys: nothing released before tells of noise to come."""
+        """The past of a run that goes on under draws of other keys: no earlier release reveals noise to come."""
         return replace(self, moved=np.zeros_like(self.moved))
 
     def state(self) -> dict[str, Any]:

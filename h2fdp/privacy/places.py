@@ -86,7 +86,7 @@ class Tolerance:
     """The losses and collusions that a secure sum withstands.
 
     Attributes:
-        colluding: c, devices of each sum that tell an observer their shares of the noise.
+        colluding: c, devices of each sum that reveal their shares of the noise to an observer.
         dropouts: d, devices that may vanish after the sum began: a number, or a share of those that begin if below 1.
 
     >>> Tolerance(colluding=1, dropouts=0.2).honest_shares(10), Tolerance(dropouts=3).lost(10)
@@ -122,7 +122,7 @@ class Holder(Enum):
 class Place:
     """The place where the noise on the updates of a subnet is added.
 
-    Of s devices that begin a secure sum, d may drop out and c may tell their shares: device j adds sigma / (rho_j
+    Of s devices that begin a secure sum, d may drop out and c may reveal their shares: device j adds sigma / (rho_j
     sqrt(s - c - d)) to its upload (R8), so that at least s - d shares arrive, of which at least s - c - d are unknown,
     each of variance sigma^2 / (s - c - d) in the sum. What drops out after the shares were added cannot make them
     smaller: the weights of those who arrive are public and divide sensitivity and noise alike.

@@ -185,7 +185,7 @@ def card(held: Mapping[Observer, Sequence[DeviceClass]], delta: float, accountan
     is the point at `delta`; so no test has a true-positive rate above Phi(Phi^-1(false) + mu) + delta (in the tail
     beyond, a sampled Gaussian is no better than one without sampling). For Gaussians without sampling it is exact.
     `tpr_at_x`: of any test of whether a record (or device) is there, at a false-positive rate of x.
-    `reconstruction`: the chance to tell it among `CANDIDATES` equally likely ones, knowing everything else.
+    `reconstruction`: the chance to identify it among `CANDIDATES` equally likely ones, knowing everything else.
     Source: Dong, Roth and Su 2022, Prop. 6 and Cor. 1; Hayes, Mahloujifar and Balle 2023, Theorem 2.
 
     >>> mine = DeviceClass(np.array([0]), {ReleaseType(2.0, 1, 1.0, "fixed"): 4})

@@ -120,7 +120,7 @@ class Vector:
     """The vector that a node sends up of one aggregation.
 
     Attributes:
-        variance: of each coordinate of its noise, but what colluding devices tell.
+        variance: of each coordinate of its noise, without what colluding devices reveal.
         exposure: the largest share, times rate, of a device whose update is raw in it; 0 where none is.
         parts: subnet -> share of its average in the vector, and the largest variance that one node of another branch
             knows; of the subnets of which anything is new in it.
@@ -194,7 +194,7 @@ def variance_of(parts: np.ndarray) -> float:
 
 
 def hidden_variance(place: Place, parts: np.ndarray) -> float:
-    """Variance of the noise on the subnet's average that no colluding device tells, and no liar, whose part is 0."""
+    """Variance of the noise on the subnet's average that no colluding device or liar reveals; a liar's part is 0."""
     if place.tolerance.colluding == 0:
         return variance_of(parts)
     squares = np.sort(parts[parts > 0] ** 2)
@@ -202,15 +202,15 @@ def hidden_variance(place: Place, parts: np.ndarray) -> float:
 
 
 def _beyond_colluders(uploads: Uploads) -> np.ndarray | float:
-    """The variance of the noise on the average, for each device what all but peers cannot subtract; c devices tell
-    them theirs."""
+    """The variance of the noise on the average, for each device what all but peers cannot subtract; c devices reveal
+    theirs to them."""
     colluding = uploads.place.tolerance.colluding
     return _noise_of_others(uploads.parts, colluding) if colluding else math.sqrt(variance_of(uploads.parts))
 
 
 def _beyond_a_peer(uploads: Uploads, vector: Merged | None) -> np.ndarray:
     """(s,) for each device, the noise on a vector that its worst peer cannot subtract: another active device of its
-    subnet, or a node of another branch that receives the same broadcast. Colluding devices tell it theirs."""
+    subnet, or a node of another branch that receives the same broadcast. Colluding devices reveal theirs to it."""
     place = uploads.place
     if vector is None and not place.by_node:
         return _noise_of_others(uploads.parts, 1 + place.tolerance.colluding)

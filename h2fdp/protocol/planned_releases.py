@@ -136,7 +136,7 @@ class PlannedNoise:
         return np.array([self.noise.variance(each) for _, each in self._uploads(plan, name)])
 
     def hidden_variances(self, plan: IntervalPlan, name: str) -> np.ndarray:
-        """(segments,) of what of that noise hides other devices: what colluding devices do not tell of it."""
+        """(segments,) of the part of that noise that hides other devices: what colluding devices do not reveal."""
         facts = self.facts[name]
         if facts.shown == 0:  # no upload hides another one
             return np.zeros(len(plan.subnets[name].segments))

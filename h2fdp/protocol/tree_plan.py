@@ -65,7 +65,7 @@ class TreePlanner:
 
     @cached_property
     def _variances(self) -> Mapping[str, tuple[np.ndarray, np.ndarray]]:
-        """(segments,) for each subnet, of the noise on its averages, and of what colluding devices do not tell."""
+        """(segments,) for each subnet, of the noise on its averages, and of what colluding devices do not reveal."""
         noises, plan = self.noises, self.plan
         return {name: (noises.variances(plan, name), noises.hidden_variances(plan, name)) for name in plan.subnets}
 

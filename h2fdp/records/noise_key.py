@@ -3,7 +3,7 @@
 Who can draw the noise again can subtract it, and amplification by sampling needs secret batches. Both are
 therefore drawn under a key that is in no file that describes the run: not in its configuration, summary or report. It
 lies next to the checkpoints, so that a run that was killed repeats its intervals to the bit, and is deleted when there
-is nothing left to repeat. The seed tells only what is public by definition: the network, the partition,
+is nothing left to repeat. The seed reveals only what is public by definition: the network, the partition,
 the first model, faults, and who takes part.
 """
 

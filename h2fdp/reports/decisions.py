@@ -119,7 +119,7 @@ def schedule(
 
 
 def _constant(figure: CurveChart, every: Sequence[Series]) -> float | None:
-    """The one value of all curves of a figure; None where they differ, or where their points tell reasons."""
+    """The one value of all curves of a figure; None where they differ, or where their points state reasons."""
     if any(curve.words for curve in figure.curves):
         return None
     values = {value for curve in figure.curves for value in every[curve.series].columns[curve.column]} - {None}

@@ -185,7 +185,7 @@ def read_runs(paths: Sequence[Path]) -> list[RunView]:
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:
-    """The last parts of the paths, as many as it takes to tell them apart.
+    """The last parts of the paths, as many as it takes to make them differ.
 
     Raises:
         UserError: a directory is given twice.

@@ -29,7 +29,7 @@ MOST_DEVICES_SCORED = 100_000
 
 
 class ModelScores:
-    """Evaluates models on the test data, and on the validation split where one is held out.
+    """Evaluates models on the test data, and on the validation split where there is one.
 
     Args:
         stack: has threads while a run is under way; None: the caller's thread alone. Inline, those that train wait

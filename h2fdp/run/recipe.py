@@ -406,7 +406,7 @@ def _rounds(config: ExperimentFile, topology: Topology, clip_norm: float, *, lin
 
 
 def _weights(config: ExperimentFile) -> str:
-    """Shares by size give every record an equal part; but they would tell whether a record is there, and a rule such as
+    """Shares by size give every record an equal part; but they would show whether a record is there, and a rule such as
     the median has none."""
     placement = noise_placement_of(config.method.privacy)
     shown = placement.private and (config.privacy.adjacency == "add-remove" or placement.protects == "device")

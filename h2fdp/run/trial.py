@@ -99,7 +99,7 @@ def _try_step(setup: RunSetup) -> None:
         trained = blueprint.local_engine().train(models, records, rows, batches, _STEP_SIZE, terms)
     except UserError:
         raise
-    except FAILURES as error:  # all other parts of a step tell their own failures
+    except FAILURES as error:  # all other parts of a step report their own failures
         if isinstance(part := setup.config.model, OwnPart):
             raise part.origin.failed("", error, "fails in a local step, where its loss is differentiated") from error
         raise

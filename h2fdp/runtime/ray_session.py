@@ -202,7 +202,7 @@ def _own_folder() -> Iterator[Path]:
     for left in _FOLDERS.glob(f"{prefix}*"):
         _remove_unless_used(left)
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=_FOLDERS))
-    with FileLock(folder / "lock"):  # held by the process, so it ends with it however that ends
+    with FileLock(folder / "lock"):  # the process has the lock, so it ends with it however that ends
         try:
             inner = folder / "r"  # a short name: sockets lie deep in it, and their paths have a limit
             inner.mkdir()

@@ -187,7 +187,7 @@ class _Worker:
         with _start_of_process(b"__main__" in context):
             self._process.start()
         theirs.close()
-        with suppress(OSError):  # of one that is lost, `news` tells
+        with suppress(OSError):  # `news` reports one that is lost
             self.connection.send_bytes(context)
         self.is_there = True
 

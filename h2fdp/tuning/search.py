@@ -111,7 +111,7 @@ def _check_data(plan: TunePlan) -> None:
     _, point = plan.space.checked_points()[0]
     try:
         request = plan.shared.request(*plan.experiment(plan.trial_settings(point, 0)))
-    except UserError:  # these values do not fit each other; trials with others tell of their data
+    except UserError:  # these values do not fit each other; trials with other values report on their data
         return
     if request is not None:
         plan.shared.read(request)
@@ -129,7 +129,7 @@ def _chosen(plan: TunePlan) -> dict[str, Drawn]:
         open_keys = {f"training.{key}" for key in config.training.left_open}
         axes = [axis for axis in plan.space.axes if open_keys.issuperset(axis.keys)]
         training = plan.shared.prepare(config, topology).config.training if axes else config.training
-    except UserError:  # without the searched keys it is no experiment; trials tell of their own mistakes
+    except UserError:  # without the searched keys it is no experiment; trials report their own mistakes
         return {}
     values = training.model_dump()
     chosen = {axis.name: axis.nearest([values[key.removeprefix("training.")] for key in axis.keys]) for axis in axes}

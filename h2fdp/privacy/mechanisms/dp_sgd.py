@@ -58,7 +58,7 @@ class DpSgdMechanism(Mechanism):
         exposed: a step of the device with the largest rate, at a noise multiplier of 1.
         planned: steps of a device in the planned run.
         search: the search for R_c; None where the noise is made for the planned steps, which then are all there are.
-        amplified: whether sampling hides a record. A sum that is divided by the number of records drawn tells that
+        amplified: whether sampling hides a record. A sum that is divided by the number of records drawn shows that
             number by the scale of its noise; given b of D, the record is in the batch with probability b/D, and no
             amplification by q is left.
         divisor: the stated number that sums are divided by; None for one that follows from the batches.
