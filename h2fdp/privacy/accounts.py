@@ -200,7 +200,7 @@ class _SingleEdges:
     other places.
 
     An edge server that has met a device, or will, receives every global model. While the device is with another one,
-    these reveal to it what they reveal to everybody. (What it has while the device is with it contains the global model.)
+    these reveal to it what they reveal to everybody. (Its own view while it has the device contains the global model.)
     """
 
     def __init__(self, sizes: Mapping[str, int], visits: Visits) -> None:
