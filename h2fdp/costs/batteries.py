@@ -3,7 +3,7 @@ until it can, where it harvests.
 
 A device pays the energy of a whole interval - its messages, its local steps, what it exchanges for secure sums - as the
 plan has it before faults: who drops out later has paid, too. All of it follows from the network, the channels, batch
-sizes and the decision of the schedule, which are public, so that who takes part tells nothing of records, and every
+sizes and the decision of the schedule, which are public, so that participation reveals nothing of records, and every
 account of a run stays what it is.
 """
 

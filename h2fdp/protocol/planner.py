@@ -104,7 +104,7 @@ class Planner:
 
     @property
     def charge(self) -> Charge | None:
-        """That of full batteries; None where devices have none."""
+        """The charge of full batteries; None where devices have none."""
         return None if self.faults.batteries is None else self.faults.batteries.full
 
     def left(self, charge: Charge) -> np.ndarray:

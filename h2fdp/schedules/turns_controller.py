@@ -36,7 +36,7 @@ class TurnsController(Schedule):
         return True
 
     def __init__(self, context: ScheduleContext) -> None:
-        """Before the first interval.
+        """Plan the run, before its first interval.
 
         Raises:
             UserError: no plan goes the way of the file's schedule within tau_max, or the budget pays for none.
@@ -60,7 +60,7 @@ class TurnsController(Schedule):
         return self.plan.intervals
 
     def ends(self, slot: int) -> bool:
-        """After the last interval of the plan, or where the budget does not pay for the next one."""
+        """Whether the plan has no interval left, or the budget does not pay for the next one."""
         if self._done >= self.plan.intervals:
             return True
         cost = self.cost(self._done, self._next(self._done))
@@ -194,8 +194,8 @@ class TurnsController(Schedule):
         return costs_of_turns(network, costs, self._context.costs.step.joules, tau, local, upper)
 
     def _next(self, interval: int) -> Integers:
-        """Who takes part, by how much cheaper each is now than on average; edge servers of devices whose batteries are
-        all empty come last, so that no turn is theirs while others have devices."""
+        """The edge servers of a turn, by how much cheaper each is now than on average; those of devices whose batteries
+        are all empty come last, so that no turn is theirs while others have devices."""
         saving, alive = self._mean_worth - self.worth_of_turns(interval), self._alive
         taken = np.where(alive, self._taken, self._taken + self._taken.max() + 1)
         return next_turn(taken, max(1, min(self.plan.servers, int(alive.sum()))), saving, self._groups)
