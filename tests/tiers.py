@@ -53,6 +53,7 @@ MARKS = {
     "tests/runtime/test_bits_at_depth.py": "run",
     "tests/runtime/test_cluster.py": "ray",
     "tests/runtime/test_equal_bits.py": "ray",
+    "tests/runtime/test_split_subnets.py": "ray",
     "tests/sweeps/test_from_python.py": "run",
     "tests/sweeps/test_running.py": "run",
     "tests/sweeps/test_side_by_side.py": "process",

@@ -103,12 +103,16 @@ class Aggregation(ABC):
         return weights if self.visible == "sum" else None
 
 
-def weighted_sum(vectors: Iterable[Tensor], weights: np.ndarray) -> Tensor:
-    """sum_j weights_j vectors_j, added in order: element by element, so that no layout changes a bit."""
-    first, *others = vectors
-    total = first * float(weights[0])
-    for vector, weight in zip(others, weights[1:].tolist(), strict=True):
-        total.add_(vector, alpha=weight)
+def weighted_sum(vectors: Iterable[Tensor], weights: np.ndarray, before: Tensor | None = None) -> Tensor:
+    """sum_j weights_j vectors_j, added in order: element by element, so that no layout changes a bit.
+
+    Args:
+        before: the sum of those before these, which is overwritten.
+    """
+    total = before
+    for vector, weight in zip(vectors, weights.tolist(), strict=True):
+        total = vector * weight if total is None else total.add_(vector, alpha=weight)
+    assert total is not None, "there are vectors"
     return total
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from h2fdp.algorithms import Aggregation, WeightedAverage
+from h2fdp.algorithms.aggregation import weighted_sum
 from h2fdp.network import Lies
 from h2fdp.privacy import Moment, Pipeline
 from h2fdp.privacy.places import Segment
@@ -34,6 +35,18 @@ class NodeGroup(Protocol):
         ...
 
 
+@runtime_checkable
+class SummingNodes(NodeGroup, Protocol):
+    """Groups of devices on several hosts, of which the sum may be all that is wanted."""
+
+    def add_up(self, method: str, shared: Any, each: Mapping[str, Any]) -> Tensor:
+        """(M,) the sum of the updates that `call` answers with, by the weights of each item, in their order.
+
+        No more than the sum so far leaves a host, for the next one to add to: the bits are those of one host.
+        """
+        ...
+
+
 class InProcessNodes:
     """Nodes in this process, called one after another."""
 
@@ -47,6 +60,14 @@ class InProcessNodes:
     def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
         """Each named node in turn."""
         return {name: getattr(self._nodes[name], method)(shared, item) for name, item in each.items()}
+
+
+def added_up(answers: Mapping[str, Any], each: Mapping[str, Any], before: Tensor | None) -> Tensor:
+    """(M,) the sum before, and the updates of these answers by the weights of their items, in the order of `each`."""
+    for name, item in each.items():
+        before = weighted_sum(answers[name].updates, item.weights, before)
+    assert before is not None, "somebody is asked"
+    return before
 
 
 _AVERAGE = WeightedAverage()

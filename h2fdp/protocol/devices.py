@@ -16,7 +16,7 @@ from torch import Tensor
 
 from h2fdp.privacy import Moment, Pipeline
 from h2fdp.privacy.mechanisms.secret_draws import draw_of
-from h2fdp.protocol.messages import DeviceWork, Order, Plan, SubnetPhase, SubnetState, Upload, present_shares
+from h2fdp.protocol.messages import DeviceWork, Order, Plan, SubnetPhase, SubnetState, Upload, moved_to, present_shares
 from h2fdp.schedules.measuring import Measured, MeasuringOrder, Probe
 from h2fdp.streams import Streams
 from h2fdp.training.batches import Batches, BatchSampler
@@ -50,14 +50,14 @@ class DeviceGroup:
     def train(self, model: Tensor, order: Order) -> TrainingResult:
         """Local steps (7)-(8) of the ordered devices from `model` (M,), and what each of them uploads: (s, M).
 
-        Delta_i, made private by their own side of the mechanism where that is up to them. This is called where a device
-        has a host of its own; elsewhere `Lockstep` does the same for many groups together.
+        Delta_i, made private by their own side of the mechanism where that is up to them. This is called where a subnet
+        is on several hosts; elsewhere `Lockstep` does the same for many groups together.
         """
-        order = self.drawn(order)
+        model, order = model.to(self.records.x.device), self.drawn(moved_to(order, self.records.x.device))
         starts = model.expand(len(order.rows), -1)
         terms, batches, records = self.terms(model, order), self.batches(order), self.records
         trained = self.engine.train(starts, records, self.held(order), batches, order.segment.step_size, terms)
-        return released(self.pipeline, trained, model, self.moment(order))
+        return moved_to(released(self.pipeline, trained, model, self.moment(order)), torch.device("cpu"))
 
     def drawn(self, order: Order) -> Order:
         """The order as its devices follow it: one that draws in secret, and does not take part, does no step."""

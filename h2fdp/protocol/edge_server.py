@@ -14,13 +14,14 @@ from h2fdp.algorithms.fedavg import Plain
 from h2fdp.privacy import Moment, Pipeline
 from h2fdp.privacy.mechanisms.secret_draws import SecretDraw, draw_of
 from h2fdp.privacy.places import Segment
-from h2fdp.protocol.aggregator import Aggregator, Broadcast, Children, NodeGroup, in_step
+from h2fdp.protocol.aggregator import Aggregator, Broadcast, Children, NodeGroup, SummingNodes, in_step
 from h2fdp.protocol.devices import WorkAccumulator
 from h2fdp.protocol.messages import Order, Plan, SubnetPhase, Upload
 from h2fdp.schedules.measuring import Measured, MeasuringOrder, joined
 from h2fdp.training.local_steps import LocalObjective, TrainingResult
 
 _PLAIN = Plain()
+_SUM = ""  # no group's name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +56,15 @@ class EdgeServer(Aggregator):
         """One interval of the subnet, by calls to the hosts of its devices; `Lockstep` runs `interval` without it."""
         return in_step(
             {self.name: self.interval(broadcast, plan)},
-            lambda calls: {name: self.groups.call("train", call.model, call.parts) for name, call in calls.items()},
+            lambda calls: {name: self._trained(call.model, call.parts) for name, call in calls.items()},
         )[self.name]
+
+    def _trained(self, model: Tensor, orders: Mapping[str, Order]) -> dict[str, TrainingResult]:
+        """The uploads of each group, or the sum of all where that says enough and is fewer vectors."""
+        weights = [order.weights for order in orders.values() if order.weights is not None]
+        if isinstance(self.groups, SummingNodes) and sum(map(len, weights)) > len(weights):
+            return {_SUM: TrainingResult(self.groups.add_up("train", model, orders)[None])}
+        return self.groups.call("train", model, orders)
 
     def held(self, rows: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
         """The groups with devices among these rows, and which of them each holds."""
@@ -92,6 +100,9 @@ class _Subnet(Children[SubnetPhase]):
         variate = broadcast[rows[1]] if len(rows) > 1 else None
         phases = [self._of_those_who_came(each) for each in plan.aggregations() if each.rows.size]
         self.phases = [replace(each, noise_std=float(each.levels[0])) for each in phases] if server.trusted else phases
+        each = server.pipeline.has_code or plan.begun is not None or plan.state.watched or server.lies is not None
+        remembers = plan.state.memory is not None or plan.state.work is not None
+        self._sum_says_enough = server.aggregation.visible == "sum" and not each and not remembers
         self._work = WorkAccumulator.begun(server.objective, server.gain, plan, self.received, variate)
         self._models = dict(
             zip(() if plan.begun is None else plan.begun.carried, _rows_of(plan.state.models), strict=True)
@@ -107,14 +118,12 @@ class _Subnet(Children[SubnetPhase]):
         for number, tasks, places in begun.models(phase.number):
             own = replace(phase.segment, first_slot=tasks * steps, last_slot=(tasks + 1) * steps)
             order = self._order(phase, own)
-            asked.append(
-                Broadcast(self._models[number], self._orders(_of_group(order, np.isin(rows, begun.rows[places]))))
-            )
+            asked.append(Broadcast(self._models[number], self._orders(order.part(np.isin(rows, begun.rows[places])))))
         return asked
 
     def _orders(self, order: Order) -> dict[str, Order]:
         """One for each group with some of its devices, in the order of their rows."""
-        return {name: _of_group(order, held) for name, held in self._server.held(order.rows)}
+        return {name: order.part(held) for name, held in self._server.held(order.rows)}
 
     def _order(self, phase: SubnetPhase, segment: Segment) -> Order:
         """The order to all devices whose uploads arrive."""
@@ -127,12 +136,15 @@ class _Subnet(Children[SubnetPhase]):
             memory=self._work.of_uploads(phase.rows),
             watched=self._plan.state.watched,
             facts=phase.facts,
+            weights=phase.weights if self._sum_says_enough else None,
         )
 
     def arrived(
         self, phase: SubnetPhase, model: Tensor, uploads: Sequence[Mapping[str, TrainingResult]]
     ) -> tuple[Tensor, np.ndarray]:
-        """The devices' updates in the order of their rows, and their weights."""
+        """The devices' updates in the order of their rows, and their weights; or the sum of these by itself."""
+        if _SUM in uploads[0]:
+            return uploads[0][_SUM].updates, np.ones(1)
         rows, begun = [phase.rows], self._plan.begun
         if begun is not None:
             rows = [begun.rows[places] for *_, places in begun.models(phase.number)]
@@ -171,18 +183,3 @@ class _Subnet(Children[SubnetPhase]):
 
 def _rows_of(models: Tensor | None) -> Sequence[Tensor]:
     return () if models is None else models.unbind()
-
-
-def _of_group(order: Order, held: np.ndarray) -> Order:
-    """The part (s,) of an order that is for the devices of one group."""
-    if held.all():
-        return order
-    there = torch.from_numpy(held)
-    return replace(
-        order,
-        rows=order.rows[held],
-        noise_std=order.noise_std[held] if order.noise_std.size else order.noise_std,
-        steps=None if order.steps is None else order.steps[held],
-        corrections=None if order.corrections is None else order.corrections[there],
-        memory=None if order.memory is None else order.memory[there],
-    )

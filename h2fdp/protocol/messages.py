@@ -14,6 +14,7 @@ from h2fdp.costs import Tasks
 from h2fdp.privacy.mechanisms.pipeline import NO_FACTS, StageFacts
 from h2fdp.privacy.places import Segment
 from h2fdp.schedules.schedule import Backlog
+from h2fdp.training.local_steps import TrainingResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,16 +127,16 @@ class SubnetState:
 
 
 NO_STATE = SubnetState()
-_Travels = TypeVar("_Travels", bound="Upload | SubnetState | DeviceWork")
+_Travels = TypeVar("_Travels", bound="Upload | SubnetState | DeviceWork | Order | TrainingResult")
 
 
-def on_cpu(value: _Travels) -> _Travels:
-    """A copy in the memory of the processor."""
+def moved_to(value: _Travels, device: torch.device) -> _Travels:
+    """A copy in the memory of that processor."""
 
     def moved(part: Any) -> Any:
         if isinstance(part, SubnetState | DeviceWork):
-            return on_cpu(part)
-        return part.cpu() if isinstance(part, Tensor) else part
+            return moved_to(part, device)
+        return part.to(device) if isinstance(part, Tensor) else part
 
     return replace(value, **{field.name: moved(getattr(value, field.name)) for field in fields(value)})
 
@@ -276,6 +277,7 @@ class Order:
         memory: (s, M) what each device remembers of its earlier uploads; None where no stage of uploads does.
         watched: see `SubnetState`.
         facts: the public facts that stages of uploads need.
+        weights: (s,) of the uploads in a sum, where that alone is wanted; None where each is.
     """
 
     segment: Segment
@@ -286,6 +288,22 @@ class Order:
     memory: Tensor | None = None
     watched: bool = False
     facts: StageFacts = NO_FACTS
+    weights: np.ndarray | None = None
+
+    def part(self, held: np.ndarray) -> Order:
+        """The part that is for those of its devices (s,)."""
+        if held.all():
+            return self
+        there = torch.from_numpy(held)
+        return replace(
+            self,
+            rows=self.rows[held],
+            noise_std=self.noise_std[held] if self.noise_std.size else self.noise_std,
+            steps=None if self.steps is None else self.steps[held],
+            corrections=None if self.corrections is None else self.corrections[there],
+            memory=None if self.memory is None else self.memory[there],
+            weights=None if self.weights is None else self.weights[held],
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

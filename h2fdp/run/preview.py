@@ -339,13 +339,12 @@ def _stated(name: str, section: Section, keys: Sequence[str]) -> list[str]:
 
 
 def _of_hosts(setup: RunSetup) -> Iterator[str]:
-    """More hosts than there are edge servers to put on them."""
+    """More hosts than there are subnets, or devices of large ones, to put on them."""
     runtime = setup.config.runtime
     if runtime.hosts == "auto" or chosen_backend(runtime) != "ray":
         return
     if (used := len(packed(setup.topology.sizes, runtime.hosts))) < runtime.hosts:
-        star = ", and a star is one edge server" if len(setup.topology.subnets) == 1 else ""
-        yield f"runtime.hosts: {runtime.hosts} is {used}: an edge server's devices share a host{star}"
+        yield f"runtime.hosts: {runtime.hosts} is {used}: there are no more devices, or subnets of about a host's share"
 
 
 def _unmoved(setup: RunSetup) -> Iterator[str]:

@@ -268,15 +268,15 @@ class Blueprint:
             down=self.downlink,
         )
 
-    def lone_device(self, number: int, row: int) -> DeviceGroup:
-        """One device of the number-th subnet, as a group of its own."""
-        at = int(self.first_devices[number]) + row
-        return self.group(number, self.records(at, at + 1), at, self.local_engine())
+    def devices(self, number: int, rows: range) -> DeviceGroup:
+        """These devices of the number-th subnet, as a group of their own."""
+        first = int(self.first_devices[number])
+        records = self.records(first + rows.start, first + rows.stop)
+        return self.group(number, records, first + rows.start, self.local_engine())
 
     def device_group(self, number: int) -> DeviceGroup:
         """All devices of the number-th subnet."""
-        first, last = self.first_devices[number : number + 2].tolist()
-        return self.group(number, self.records(first, last), first, self.local_engine())
+        return self.devices(number, range(self.topology.subnets[number].size))
 
     def records(self, first: int, last: int) -> DeviceRecords:
         """The records of the devices from `first` to before `last`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from h2fdp.arithmetic import run_arithmetic
 from h2fdp.network import CLOUD
-from h2fdp.protocol import Cloud, InProcessNodes, IntervalPlan, NodeGroup
+from h2fdp.protocol import Cloud, EdgeServer, InProcessNodes, IntervalPlan, NodeGroup
+from h2fdp.protocol.aggregator import added_up
 from h2fdp.records import PACKAGE, versions
 from h2fdp.records.atomic import hash_of
 from h2fdp.runtime.blueprint import Blueprint
@@ -86,6 +88,16 @@ def run_interval(edges: NodeGroup, cloud: Cloud, plan: IntervalPlan) -> None:
         cloud.run_interval(plan)
 
 
+def split_servers(blueprint: Blueprint, specs: Sequence[HostSpec], hosts: NodeGroup) -> dict[str, EdgeServer]:
+    """The edge servers whose devices are on several of these hosts: they are where the hosts are called."""
+    shares = [each for spec in specs if spec.kind == "subnets" for each in spec.shares]
+    spans: dict[int, dict[str, tuple[int, int]]] = {}
+    for each in sorted(shares, key=lambda share: share.rows.start):  # uploads are averaged in the order of rows
+        spans.setdefault(each.number, {})[each.name] = each.rows.start, each.rows.stop
+    servers = (blueprint.edge_server_above(number, hosts, own) for number, own in spans.items())
+    return {each.name: each for each in servers}
+
+
 Below = Callable[[Blueprint], NodeGroup]
 
 
@@ -125,13 +137,14 @@ class Host:
 
     def _built(self, blueprint: Blueprint, spec: HostSpec, lower: NodeGroup) -> NodeGroup:
         if spec.kind == "subnets":
-            return self._stack.enter_context(inline_nodes(blueprint, spec.numbers, workers=1))
+            return self._stack.enter_context(inline_nodes(blueprint, spec.numbers, workers=1, shares=spec.shares))
         if spec.kind == "cloud":
             return lower
         (name,) = spec.nodes
         if spec.kind == "device":
-            return InProcessNodes({name: blueprint.lone_device(spec.numbers[0], spec.row)})
-        devices = {node: (device.row, device.row + 1) for device in spec.below for node in device.nodes}
+            (share,) = spec.shares
+            return InProcessNodes({name: blueprint.devices(share.number, share.rows)})
+        devices = {each.name: (each.rows.start, each.rows.stop) for device in spec.below for each in device.shares}
         return InProcessNodes({name: blueprint.edge_server_above(spec.numbers[0], lower, devices)})
 
     def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> tuple[dict[str, Any], list[tuple[str, str]]]:
@@ -148,3 +161,13 @@ class Host:
         lost = getattr(self._below, "lost", [])
         losses, lost[:] = list(lost), []
         return answers, losses
+
+    def add_up(
+        self, method: str, shared: Any, each: Mapping[str, Any], before: Callable[[], Tensor | None]
+    ) -> tuple[str | None, Tensor | None]:
+        """The sum of the host before, waited for when the nodes have trained, and their updates; or why it has none."""
+        answers = self._nodes.call(method, shared, each)
+        try:
+            return None, added_up(answers, each, before())
+        except LookupError as error:
+            return str(error), None

@@ -18,10 +18,11 @@ from h2fdp.arithmetic import worker_threads
 from h2fdp.data.synthetic import LARGEST_HELD
 from h2fdp.models.construct import ParameterLayout
 from h2fdp.privacy import Moment
-from h2fdp.protocol import Broadcast, DeviceGroup, EdgeServer, InProcessNodes, NodeGroup, Order, Plan, Upload, in_step
+from h2fdp.protocol import Broadcast, DeviceGroup, EdgeServer, InProcessNodes, Order, Plan, Upload, in_step
 from h2fdp.protocol.devices import released
-from h2fdp.protocol.messages import on_cpu
+from h2fdp.protocol.messages import moved_to
 from h2fdp.runtime.blueprint import Blueprint
+from h2fdp.runtime.placement import Share
 from h2fdp.training.batches import Batches, draw_together, joined
 from h2fdp.training.engine import Engine
 from h2fdp.training.local_steps import StepTerms, TrainingResult
@@ -84,7 +85,7 @@ class Lockstep:
         together: dict[tuple[int, int, float, bool], list[_Job]] = {}
         for job in self._jobs(calls):
             together.setdefault(job.train_key, []).append(job)
-        uploads: dict[str, dict[str, TrainingResult]] = {name: {} for name in calls}
+        uploads: dict[str, dict[str, list[TrainingResult]]] = {name: {} for name in calls}
         for one_key in together.values():
             cohorts = list(self._cohorts(one_key))
             jobs = [job for cohort in cohorts for job in cohort]
@@ -98,8 +99,10 @@ class Lockstep:
             released = self._at_once(_released, cohorts, trained.split(sizes), starts.split_with_sizes(sizes))
             for cohort, result in zip(cohorts, released, strict=True):
                 for job, upload in zip(cohort, result.split([job.devices for job in cohort]), strict=True):
-                    uploads[job.edge][job.name] = upload
-        return uploads
+                    uploads[job.edge].setdefault(job.name, []).append(upload)
+        return {
+            edge: {name: TrainingResult.joined(each) for name, each in own.items()} for edge, own in uploads.items()
+        }
 
     def _cohorts(self, jobs: Sequence[_Job]) -> Iterator[list[_Job]]:
         """Jobs whose devices release together, in parts for the threads and of few values."""
@@ -148,7 +151,12 @@ class Lockstep:
             assert isinstance(groups, InProcessNodes), "devices in lockstep are in one process"
             for name, order in call.parts.items():
                 group = groups.node(name)
-                yield _Job(edge, name, group, call.model, group.drawn(order))
+                order = group.drawn(order)
+                # Noise on the uploads of one group is drawn by all threads, too.
+                lanes = self._parts if group.pipeline.draws and self._threads is not None else 1
+                owner = np.arange(len(order.rows)) * lanes // len(order.rows)
+                for lane in np.unique(owner):
+                    yield _Job(edge, name, group, call.model, order.part(owner == lane))
 
 
 def _released(cohort: Sequence[_Job], trained: TrainingResult, starts: Tensor) -> TrainingResult:
@@ -225,7 +233,7 @@ class LockstepNodes:
     Args:
         names: of all subnets of the network.
         runs: of subnets that make up the blocks.
-        build: makes a block.
+        build: makes a block, by its run.
         threads: where several blocks work at once; None for one after another.
         device: where blocks compute; the model goes there once a call, and uploads come back from there.
         keep: hold built blocks. Else each is built for a call and forgotten: memory follows the active devices.
@@ -235,7 +243,7 @@ class LockstepNodes:
         self,
         names: Sequence[str],
         runs: Sequence[range],
-        build: Callable[[range], Lockstep],
+        build: Callable[[range], Lockstep | InProcessNodes],
         threads: Executor | None,
         keep: bool,
         device: torch.device = _CPU,
@@ -275,7 +283,7 @@ def give_free_memory_back() -> None:
 
 
 def _on_cpu(answer: Any) -> Any:
-    return on_cpu(answer) if isinstance(answer, Upload) else answer
+    return moved_to(answer, _CPU) if isinstance(answer, Upload) else answer
 
 
 def lockstep_of(
@@ -291,16 +299,28 @@ def lockstep_of(
 
 
 @contextmanager
-def inline_nodes(blueprint: Blueprint, numbers: Sequence[int], workers: int) -> Iterator[NodeGroup]:
-    """The edge servers of these subnets in this process; `workers` threads share the blocks, or a single block."""
-    most = devices_in_lockstep(ParameterLayout(blueprint.module()).size)
-    runs = blocks(blueprint.topology.sizes, numbers, workers, most)
+def inline_nodes(
+    blueprint: Blueprint, numbers: Sequence[int], workers: int, shares: Sequence[Share] = ()
+) -> Iterator[LockstepNodes]:
+    """The edge servers of these subnets in this process, and shares of others; `workers` threads share the blocks, and
+    the devices of a block that is more than one thread's part of all."""
+    sizes, edges = blueprint.topology.sizes, blueprint.topology.edges
+    runs = blocks(sizes, numbers, workers, devices_in_lockstep(ParameterLayout(blueprint.module()).size))
     alone, engine = len(runs) == 1, blueprint.local_engine()
-    with worker_threads(workers) as threads:
+
+    def built(run: range) -> Lockstep | InProcessNodes:
+        if run.start >= edges:
+            share = shares[run.start - edges]
+            return InProcessNodes({share.name: blueprint.devices(share.number, share.rows)})
+        parts = round(workers * sizes[run].sum() / sizes[list(numbers)].sum())
+        return lockstep_of(blueprint, run, engine, within if parts > 1 else None, parts)
+
+    # A block's thread waits for those of its parts: they have threads of their own.
+    with worker_threads(workers) as threads, worker_threads(workers) as within:
         yield LockstepNodes(
-            [subnet.name for subnet in blueprint.topology.subnets],
-            runs,
-            lambda run: lockstep_of(blueprint, run, engine, threads if alone else None, workers),
+            [*(subnet.name for subnet in blueprint.topology.subnets), *(share.name for share in shares)],
+            [*runs, *(range(edges + at, edges + at + 1) for at in range(len(shares)))],
+            built,
             None if alone else threads,
             keep=blueprint.data.values <= LARGEST_HELD,  # else each block gets its own when its turn comes
             device=blueprint.device,

@@ -59,8 +59,8 @@ class RuntimeSection(Section):
 
     Attributes:
         backend: `inline`, this process; `ray`, Ray actors; `auto`, inline unless another key asks for Ray.
-        placement: which nodes share a host: whole subnets are `packed`; a host for each `subnet`, or for each
-            `entity` (device, edge server, cloud).
+        placement: which nodes share a host: whole subnets are `packed`, and those too large for one host are split; a
+            host for each `subnet`, or for each `entity` (device, edge server, cloud).
         hosts: the number of Ray actors, or of threads with `inline`; `auto` is one for each CPU.
         cpus_per_host: CPUs that Ray keeps for a host; `auto` is 1 for `packed`, otherwise an even share of all.
         gpus_per_host: GPUs of a host; may be a fraction.
@@ -131,15 +131,30 @@ Kind = Literal["subnets", "edge", "device", "cloud"]
 
 
 @dataclass(frozen=True)
+class Share:
+    """Devices of a subnet that are on another host than its other devices.
+
+    Attributes:
+        name: of the group that they are.
+        number: of the subnet.
+        rows: of the devices within it.
+    """
+
+    name: str
+    number: int
+    rows: range
+
+
+@dataclass(frozen=True)
 class HostSpec:
     """One host, and the hosts whose nodes it calls.
 
     Attributes:
         name: how the host is called in messages and on Ray's dashboard, as `edge:library`.
-        kind: whole subnets (edge servers with their devices), or one node alone.
+        kind: subnets (edge servers with their devices) and shares of subnets, or one node alone.
         nodes: names of the nodes that are called on it; on the cloud's, also of the edge servers, which it asks.
-        numbers: of the subnets that it holds, or that its node belongs to.
-        row: of the device within its subnet, where it holds one alone.
+        numbers: of the subnets that it holds whole, or that its node belongs to.
+        shares: what it holds of other subnets.
         below: the hosts of the nodes that its node calls.
     """
 
@@ -147,7 +162,7 @@ class HostSpec:
     kind: Kind
     nodes: tuple[str, ...]
     numbers: tuple[int, ...] = ()
-    row: int = 0
+    shares: tuple[Share, ...] = ()
     below: tuple[HostSpec, ...] = ()
 
     def all(self) -> Iterator[HostSpec]:
@@ -157,31 +172,49 @@ class HostSpec:
             yield from spec.all()
 
 
-def packed(sizes: np.ndarray, hosts: int) -> list[list[int]]:
-    """Whole subnets together, neighbours on one host, hosts with about equally many devices.
+def packed(sizes: np.ndarray, hosts: int) -> list[tuple[list[int], list[tuple[int, range]]]]:
+    """The whole subnets of each host, neighbours together, and (subnet, rows) of its devices of subnets that are split.
+
+    A subnet is split evenly over all hosts where it has more devices than one and a half of them should have. Whole
+    subnets and shares take turns on the hosts, so both are balanced, each by itself.
 
     Args:
         sizes: (N,) devices of each subnet.
         hosts: at most that many are used; none is left empty.
 
     >>> packed(np.array([5, 5, 5, 5]), hosts=2)
-    [[0, 1], [2, 3]]
+    [([0, 1], []), ([2, 3], [])]
+    >>> packed(np.array([8, 1, 1]), hosts=2)
+    [([1], [(0, range(0, 4))]), ([2], [(0, range(4, 8))])]
     """
-    middle = np.cumsum(sizes) - sizes / 2
-    owner = np.minimum((middle * hosts / sizes.sum()).astype(int), hosts - 1)
-    return [np.flatnonzero(owner == host).tolist() for host in np.unique(owner)]
+    large = (sizes * hosts >= 1.5 * sizes.sum()) & (sizes > 1)
+    whole, first = np.where(large, 0, sizes), 0
+    middle = np.cumsum(whole) - whole / 2
+    owner = np.minimum((middle * hosts / max(1, whole.sum())).astype(int), hosts - 1)
+    found: list[tuple[list[int], list[tuple[int, range]]]] = [
+        (np.flatnonzero(~large & (owner == host)).tolist(), []) for host in range(hosts)
+    ]
+    for number in np.flatnonzero(large).tolist():
+        parts = min(hosts, size := int(sizes[number]))
+        for at in range(parts):
+            rows = range(at * size // parts, (at + 1) * size // parts)
+            found[(first + at) % hosts][1].append((number, rows))
+        first += parts
+    return [each for each in found if any(each)]
 
 
-def _subnets(topology: Topology, name: str, numbers: list[int]) -> HostSpec:
-    nodes = tuple(topology.subnets[number].name for number in numbers)
-    return HostSpec(name, "subnets", nodes, tuple(numbers))
+def _subnets(topology: Topology, name: str, numbers: list[int], split: Sequence[tuple[int, range]] = ()) -> HostSpec:
+    names = [subnet.name for subnet in topology.subnets]
+    shares = tuple(Share(f"{names[at]}/{rows.start + 1}-{rows.stop}", at, rows) for at, rows in split)
+    nodes = *(names[number] for number in numbers), *(share.name for share in shares)
+    return HostSpec(name, "subnets", nodes, tuple(numbers), shares)
 
 
 def _place_for_each_node(topology: Topology, hosts: int) -> list[HostSpec]:
     edges = []
     for number, subnet in enumerate(topology.subnets):
         devices = tuple(
-            HostSpec(f"device:{name}", "device", (name,), (number,), row)
+            HostSpec(f"device:{name}", "device", (name,), (number,), (Share(name, number, range(row, row + 1)),))
             for row, name in enumerate(subnet.device_names())
         )
         edges.append(HostSpec(f"edge:{subnet.name}", "edge", (subnet.name,), (number,), below=devices))
@@ -191,7 +224,7 @@ def _place_for_each_node(topology: Topology, hosts: int) -> list[HostSpec]:
 
 PLACEMENTS: dict[str, Callable[[Topology, int], list[HostSpec]]] = {
     "packed": lambda topology, hosts: [
-        _subnets(topology, f"host:{at}", numbers) for at, numbers in enumerate(packed(topology.sizes, hosts))
+        _subnets(topology, f"host:{at}", *each) for at, each in enumerate(packed(topology.sizes, hosts))
     ],
     "subnet": lambda topology, hosts: [
         _subnets(topology, f"edge:{subnet.name}", [at]) for at, subnet in enumerate(topology.subnets)

@@ -11,17 +11,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from torch import Tensor
 
 from h2fdp.errors import UserError
 from h2fdp.protocol import NodeGroup
 from h2fdp.records import about
 from h2fdp.runtime.blueprint import Blueprint
-from h2fdp.runtime.host import Host, HostLocation
+from h2fdp.runtime.host import Host, HostLocation, split_servers
 from h2fdp.runtime.placement import (
     GIB,
     PLACEMENTS,
@@ -198,6 +199,7 @@ class RayNodes:
         self.lost: list[tuple[str, str]] = []  # hosts and reasons, of those below too
         self.has_cloud = any(spec.kind == "cloud" for spec in specs)
         self._locations: dict[str, HostLocation] = {}
+        self._split = split_servers(blueprint, specs, self)
         self._start(list(self._hosts))
 
     @property
@@ -212,9 +214,10 @@ class RayNodes:
 
     def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
         asked: dict[str, dict[str, Any]] = {}
+        answers = {name: getattr(self._split[name], method)(shared, each[name]) for name in each if name in self._split}
         for name, item in each.items():
-            asked.setdefault(self._owners[name], {})[name] = item
-        answers: dict[str, Any] = {}
+            if name not in self._split:
+                asked.setdefault(self._owners[name], {})[name] = item
         while asked:
             reference = ray.put(shared)  # at every attempt: the lost object may be this one
             pending = {
@@ -229,6 +232,24 @@ class RayNodes:
             self._replace(lost)
             asked = {name: asked[name] for name in lost}
         return answers
+
+    def add_up(self, method: str, shared: Any, each: Mapping[str, Any]) -> Tensor:
+        """The sum, which goes from host to host, each of which adds its own; from the start where one was lost."""
+        while True:
+            reference, pending, name = ray.put(shared), dict[Any, str](), ""
+            before: Sequence[Any] = ()
+            for name, item in each.items():
+                ask = self._hosts[self._owners[name]].actor.add_up.options(num_returns=2)
+                done, total = ask.remote(method, reference, {name: item}, partial(_sum_before, before))
+                pending[done], before = self._owners[name], (total,)
+            failures, lost = gather(pending, self._settings.timeout_s)
+            if not lost and not any(failures.values()):
+                found, lost = gather({total: self._owners[name]}, self._settings.timeout_s)
+                for host in found and failures:
+                    self._hosts[host].losses = 0
+                if found:
+                    return cast("Tensor", found[self._owners[name]])
+            self._replace(lost or {host: LookupError(why) for host, why in failures.items() if why})
 
     def end(self) -> None:
         """End all hosts."""
@@ -275,6 +296,18 @@ class RayNodes:
         crowded = replace(self._settings.share, cpus=0)
         again = {self._hosts[name].start(self._settings, crowded): name for name in without}
         return {each: name for each, name in pending.items() if name not in without} | again
+
+
+def _sum_before(sums: Sequence[Any]) -> Tensor | None:
+    """The sum of the host before, which is waited for; None before the first.
+
+    Raises:
+        LookupError: it is lost.
+    """
+    try:
+        return cast("Tensor", ray.get(sums[0])) if sums else None
+    except ray.exceptions.RayError as error:
+        raise LookupError(str(error)) from None
 
 
 def _check_repeats(name: str, blueprint: Blueprint) -> None:

@@ -261,7 +261,7 @@ def test_a_device_on_a_host_of_its_own_does_the_same_to_the_bit(privacy, engine)
         together = run.blueprint.device_group(1).train(run.initial, asked).updates
         for row in range(3):
             own = replace(asked, rows=np.array([row]), noise_std=asked.noise_std[[row]])
-            (alone,) = run.blueprint.lone_device(1, row).train(run.initial, own).updates
+            (alone,) = run.blueprint.devices(1, range(row, row + 1)).train(run.initial, own).updates
             assert torch.equal(alone, together[row])
 
 

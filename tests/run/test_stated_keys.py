@@ -5,7 +5,7 @@ from copy import deepcopy
 
 import pytest
 
-from h2fdp import Experiment, UserError
+from h2fdp import Experiment, Topology, UserError
 from h2fdp.run.preview import without_effect
 
 KEYS = {
@@ -103,7 +103,12 @@ def test_untrusted_edge_servers_are_never_called_trusted():
     assert without_effect(Experiment(**network(trust={"trusted": 1.0})).prepare()) == []
 
 
-def test_a_star_on_several_hosts_says_that_it_is_on_one():
-    made = Experiment(data="digits", method="fedavg", hosts=8, backend="ray")
-    (line,) = [each for each in without_effect(made.prepare()) if "hosts" in each]
-    assert line == "runtime.hosts: 8 is 1: an edge server's devices share a host, and a star is one edge server"
+def test_more_hosts_than_can_be_used_are_said():
+    def lines(devices, hosts):
+        star = Topology.regular(edges=1, devices=devices)
+        made = Experiment(star, data="digits", method="fedavg", hosts=hosts, backend="ray")
+        return [each for each in without_effect(made.prepare()) if "hosts" in each]
+
+    assert lines(20, 8) == [], "a star is on all hosts"
+    (line,) = lines(3, 8)
+    assert line == "runtime.hosts: 8 is 3: there are no more devices, or subnets of about a host's share"

@@ -16,7 +16,7 @@ import torch
 from ray.cluster_utils import Cluster
 
 from h2fdp.protocol import InProcessNodes
-from h2fdp.runtime.placement import HostResources, HostSpec
+from h2fdp.runtime.placement import HostResources, HostSpec, Share
 from h2fdp.runtime.ray_nodes import HostSettings, RayNodes
 from h2fdp.runtime.ray_session import _own_modules_by_value, _read_token_anew, ray_session
 from tests.forks import in_a_child
@@ -62,7 +62,7 @@ def test_hosts_import_the_package_that_was_sent(cluster, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [each for each in sys.path if not Path(each, "h2fdp").is_dir()])
     with ray_session(cluster.address, 0):
-        place = HostSpec("device:a/1", "device", ("a/1",), (0,), 0)
+        place = HostSpec("device:a/1", "device", ("a/1",), (0,), (Share("a/1", 0, range(1)),))
         nodes = RayNodes([place], Nothing(), HostSettings(HostResources(0.1), "test", 120.0))
         package = Path(nodes.locations[place.name].package)
         nodes.end()
@@ -70,7 +70,7 @@ def test_hosts_import_the_package_that_was_sent(cluster, tmp_path, monkeypatch):
 
 
 class Nothing:
-    def lone_device(self, number, row):
+    def devices(self, number, rows):
         return InProcessNodes({})
 
 

@@ -18,7 +18,7 @@ from h2fdp.data.from_python import from_python
 from h2fdp.network import Aggregator
 from h2fdp.run.loop import start_run
 from h2fdp.run.recorders import RunCallbacks
-from h2fdp.runtime.placement import HostResources, HostSpec
+from h2fdp.runtime.placement import HostResources, HostSpec, Share
 from h2fdp.runtime.ray_nodes import HostSettings, RayNodes
 from h2fdp.runtime.ray_session import ray_session
 from tests.networks import placed
@@ -196,12 +196,12 @@ class Stub:
     def __init__(self, file, losses):
         self.node = Losing(file, losses)
 
-    def lone_device(self, number, row):
+    def devices(self, number, rows):
         return self.node
 
 
 def stub_nodes(file, losses):
-    place = HostSpec("device:a/1", "device", ("a/1",), (0,), 0)
+    place = HostSpec("device:a/1", "device", ("a/1",), (0,), (Share("a/1", 0, range(1)),))
     return RayNodes([place], Stub(str(file), losses), HostSettings(HostResources(0.1), f"test-{file.name}", 120.0))
 
 

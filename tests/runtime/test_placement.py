@@ -14,11 +14,27 @@ from h2fdp.streams import Streams
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(1, 12))
-def test_every_subnet_is_placed_once_and_neighbours_stay_together(sizes, hosts):
+def test_every_device_is_placed_once_and_neighbours_stay_together(sizes, hosts):
     parts = packed(np.array(sizes), hosts)
-    assert [number for part in parts for number in part] == list(range(len(sizes)))
     assert 1 <= len(parts) <= hosts
-    assert all(parts)
+    assert all(whole or shares for whole, shares in parts)
+    large = [number for number, size in enumerate(sizes) if size > 1 and size * hosts >= 1.5 * sum(sizes)]
+    assert [number for whole, _ in parts for number in whole] == [at for at in range(len(sizes)) if at not in large]
+    for number in large:
+        rows = sorted((rows for _, shares in parts for at, rows in shares if at == number), key=lambda each: each.start)
+        assert [row for each in rows for row in each] == list(range(sizes[number])), "each device once, in one piece"
+        assert len(rows) == min(hosts, sizes[number])
+        assert max(map(len, rows)) - min(map(len, rows)) <= 1
+
+
+def test_no_host_has_twice_its_share_of_a_star_or_of_few_large_subnets():
+    for sizes in ([1000], [500, 500], [400, 300, 200, 100]):
+        for hosts in (2, 4, 8):
+            loads = [
+                sum(sizes[at] for at in whole) + sum(len(rows) for _, rows in shares)
+                for whole, shares in packed(np.array(sizes), hosts)
+            ]
+            assert max(loads) < 2 * sum(sizes) / hosts
 
 
 def test_a_gpu_that_is_not_there_is_said_and_the_run_goes_on(capsys):
