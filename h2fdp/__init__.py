@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from h2fdp.run.api import resume as resume
     from h2fdp.sweeps import Sweep as Sweep
     from h2fdp.sweeps import sweep as sweep
+    from h2fdp.sweeps.one_curve import Studied as Studied
+    from h2fdp.sweeps.one_curve import study as study
     from h2fdp.tuning import Tuned as Tuned
     from h2fdp.tuning import tune as tune
 
@@ -40,6 +42,8 @@ _HOMES = {
     "report": "h2fdp.reports",
     "resume": "h2fdp.run.api",
     "Sweep": "h2fdp.sweeps",
+    "Studied": "h2fdp.sweeps.one_curve",
+    "study": "h2fdp.sweeps.one_curve",
     "sweep": "h2fdp.sweeps",
     "Topology": "h2fdp.network",
     "Tuned": "h2fdp.tuning",

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from h2fdp import __version__
-from h2fdp.cli import prepare, privacy, run, runs, sweep, topology
+from h2fdp.cli import prepare, privacy, run, runs, study, sweep, topology
 from h2fdp.cli.terminal import print_problem
 from h2fdp.errors import UserError, check_addresses
 
@@ -47,6 +47,7 @@ app = typer.Typer(
 app.command("init")(prepare.init_command)
 app.command("run")(run.run_command)
 app.command("sweep")(sweep.sweep_command)
+app.command("study")(study.study_command)
 app.command("tune")(sweep.tune_command)
 app.command("resume")(run.resume_command)
 app.command("explain", hidden=True)(privacy.explain_command)  # where the group is not looked for

@@ -137,6 +137,32 @@ class TuneSection(Section):
         return tuple(each for each in self.objective if each not in SCORES)
 
 
+Pair = Annotated[list[Count], Field(min_length=2, max_length=2)]
+Size = Annotated[
+    Annotated[Count, Tag("scalar")] | Annotated[Pair, Tag("list")],
+    Discriminator(shape),
+    Expect("a number of edge servers, or a pair [edge servers, devices of each]"),
+]
+
+
+class StudySection(Section):
+    """`study:`, networks whose accuracy `h2fdp study` reads from one curve; each combination is one.
+
+    Attributes:
+        trust: shares of the edge servers that are trusted, exact ones: the seed decides which. Null: as the network is.
+        epsilon: targets; null: a quarter, half, once, twice and four times `privacy.epsilon`.
+        edges: numbers of edge servers, or pairs `[edge servers, devices of each]`; null: as the network is.
+        joules: the most that a run may spend; null: any number.
+    """
+
+    trust: Annotated[list[Probability] | None, Field(min_length=1), Expect("a list of numbers from 0 to 1")] = Field(
+        default=[0.0, 0.25, 0.5, 0.75, 1.0]
+    )
+    epsilon: Annotated[list[Magnitude] | None, Field(min_length=1), Expect("a list of numbers above 0")] = None
+    edges: Annotated[list[Size] | None, Field(min_length=1), Expect("a list of numbers of edge servers")] = None
+    joules: Positive | None = None
+
+
 _NAMES: dict[str, str] = values_of(Path(__file__).with_name("other_names.yaml").read_text(encoding="utf-8"))
 OTHER_NAMES: Mapping[str, str] = MappingProxyType(
     {other: ours for ours, others in _NAMES.items() for other in others.split()}
@@ -330,6 +356,7 @@ class ExperimentFile(Section):
             and batches.
         sweep: dotted key -> list of values, the grid of `h2fdp sweep`; keys separated by commas vary together.
         tune: the search of `h2fdp tune`.
+        study: the networks of `h2fdp study`.
     """
 
     other_names: ClassVar[Mapping[str, str]] = OTHER_NAMES
@@ -351,6 +378,7 @@ class ExperimentFile(Section):
     seed: Seed = 1
     sweep: dict[Text, Annotated[list[Any], Expect("a list of values")]] = Field(default_factory=dict)
     tune: Annotated[TuneSection | None, Expect("keys and values")] = None
+    study: Annotated[StudySection | None, Expect("keys and values")] = None
 
     @property
     def calibration(self) -> str:

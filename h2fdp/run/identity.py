@@ -48,7 +48,7 @@ from h2fdp.run.setup import RunSetup
 from h2fdp.runtime.host import ARITHMETIC, COMPILERS, hardware
 
 # Where a run computes and how it is watched changes no bit; the engine does, and is counted by itself.
-_NOT_COUNTED = ("name", "runtime", "sweep", "tracking", "tune")
+_NOT_COUNTED = ("name", "runtime", "study", "sweep", "tracking", "tune")
 # What chooses configurations or shows results: no bit of a run is made by it.
 ABOVE_RUNS = ("audit", "cli", "integrity.py", "reports", "sweeps", "tuning", "__init__.py", "__main__.py")
 Digest = dict[str, dict[str, str]]  # part -> name -> a digest, or words

@@ -108,7 +108,7 @@ def of_statistic(data: DeviceData, columns: NDArray[np.bool_] | None = None) -> 
 
     def seen(each: Records) -> Records:
         x = each.x if columns is None else each.x[:, columns]
-        return Records(x.astype(np.float32), np.zeros(len(each), np.int64))
+        return Records(x.astype(np.float32, copy=False), np.zeros(len(each), np.int64))
 
     return replace(data.of_records(seen), classes=1, target=CLASS)
 

@@ -70,6 +70,7 @@ def prepare(
     *,
     data_root: str | Path | None = None,
     data_source: DataSource | None = None,
+    trains: bool = True,
 ) -> RunSetup:
     """Load the data, build the model, work out the noise and calibrate it.
 
@@ -78,6 +79,8 @@ def prepare(
     Args:
         topology: as drawn for the experiment's seed.
         data_source: a user's own data, instead of those that the configuration names.
+        trains: false for a plan alone: features of images are not computed then, and gradients are probed on random
+            inputs.
 
     Raises:
         UserError: local aggregations of tiers that the network does not have; data that cannot be read; a model that
@@ -113,7 +116,9 @@ def prepare(
         _refuse_small_budget(config, topology, data, features)
     if features is not None:
         products = int(data.sizes.sum()) * features.size * data.classes
-        data = with_features(data, features, meanwhile=partial(_compile_if_likely, config, products))
+        compiled = partial(_compile_if_likely, config, products)
+        data = with_features(data, features, meanwhile=compiled, computed=trains)
+        data = data if trains else replace(data, test=data.test.part(slice(0)))
     with one_thread():
         standardizing = _standardizing(with_label(data) if released else data, standardize, bool(released))
         if standardizing is None and all(isinstance(each, Mean) for each in released):  # which fills none
@@ -127,8 +132,8 @@ def prepare(
         public = standardizing_by_tests(data) if released and features is None else None
         seen = data if public is None else standardized(data, public)
         complete, lines = recipe.completed(config, seen, module, plans, topology)
-        inputs = inputs_of(complete, topology, data)
-        inputs = replace(inputs, given=given, features=features, standardizing=standardizing)
+        inputs = inputs_of(complete if trains else _untrained(complete), topology, data)
+        inputs = replace(inputs, config=complete, given=given, features=features, standardizing=standardizing)
         inputs = replace(inputs, chosen=(*lines, *(in_words(inputs) if lines else ()), *filter(None, [owners])))
         setup = RunSetup.of(inputs, plans.noise(inputs)).keyed()
         if own_parts_of(complete, topology):

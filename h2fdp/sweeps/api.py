@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from h2fdp.config import Document
 from h2fdp.data.federated import FederatedData
 from h2fdp.data.source import Given, Pool
 from h2fdp.errors import UserError
@@ -47,17 +48,30 @@ def study_of_experiment(
     Raises:
         UserError: an experiment of a run directory; keys of a network that is given as drawn; wrong values.
     """
+    document, settings = document_of(experiment, folder)
+    inside = [key for each in grid for key in map(str.strip, each.split(",")) if key.startswith("topology.")]
+    if experiment.written and experiment.written.drawn and inside:
+        text = "this network is given as it was drawn; expected topology=FILE in the experiment, whose keys can vary"
+        raise UserError(text, WHERE, inside[0])
+    return study_of(document, [*settings, grid_setting(grid)], shared)
+
+
+def document_of(experiment: Experiment, folder: Path) -> tuple[Document, tuple[Setting, ...]]:
+    """The file that an experiment is of, with its settings.
+
+    Args:
+        folder: where records that only Python has are written.
+
+    Raises:
+        UserError: an experiment of a run directory.
+    """
     written = experiment.written
     if written is None:
         raise UserError("expected an experiment of a file or of Experiment(...), found one of a run", key=WHERE)
-    inside = [key for each in grid for key in map(str.strip, each.split(",")) if key.startswith("topology.")]
-    if written.drawn and inside:
-        text = "this network is given as it was drawn; expected topology=FILE in the experiment, whose keys can vary"
-        raise UserError(text, WHERE, inside[0])
     document = written.document.copy()
     if isinstance(experiment.config.data, Given) or getattr(experiment.config.data, "from_python", False):
         document.set("data", _in_a_file(experiment, folder), WHERE)
-    return study_of(document, [*written.settings, grid_setting(grid)], shared)
+    return document, written.settings
 
 
 def grid_setting(grid: Mapping[str, Sequence[Any]]) -> Setting:

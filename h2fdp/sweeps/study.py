@@ -16,6 +16,7 @@ from h2fdp.config import Document
 from h2fdp.config.own_parts import OwnPart, own_parts_in
 from h2fdp.config.parsing import text_of
 from h2fdp.data.federate import configured_data
+from h2fdp.data.federated import DeviceData
 from h2fdp.data.source import DataRequest, Pool
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import (
@@ -33,7 +34,8 @@ from h2fdp.network import Topology
 from h2fdp.network.files import yaml_text
 from h2fdp.records.atomic import hash_of
 from h2fdp.run.identity import code_of, counted
-from h2fdp.run.prepare import prepare
+from h2fdp.run.network_plan import NetworkPlan, plan_network
+from h2fdp.run.prepare import prepare, spread
 from h2fdp.run.recipe import intervals_of
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime import chosen_backend
@@ -41,7 +43,7 @@ from h2fdp.streams import Streams
 from h2fdp.sweeps.grid import SWEEP, Point, points_of
 
 Value = TypeVar("Value")
-MOST_TOPOLOGIES, MOST_POOLS = 8, 2  # a pool may take 200 MB
+MOST_TOPOLOGIES, MOST_POOLS, MOST_SPREAD = 8, 2, 8  # a pool may take 200 MB, which spread records share
 
 
 def kept(values: dict[Hashable, Value], key: Hashable, make: Callable[[], Value], most: int) -> Value:
@@ -75,6 +77,7 @@ class SharedInputs:
         self._topologies: dict[Hashable, Topology] = {}
         self._networks: dict[Hashable, tuple[Topology, str]] = {}
         self._pools: dict[Hashable, Pool] = {}
+        self._spread: dict[Hashable, DeviceData] = {}
 
     def experiment(self, document: Document, settings: Settings) -> tuple[ExperimentFile, Topology]:
         """The experiment and network of a document (`experiment_from`), which stays as it is."""
@@ -87,6 +90,14 @@ class SharedInputs:
 
     def prepare(self, config: ExperimentFile, topology: Topology) -> RunSetup:
         return prepare(config, topology, data_root=self.root, data_source=configured_data(config.data, self._pool))
+
+    def plan(self, config: ExperimentFile, topology: Topology) -> NetworkPlan:
+        """The plan of a network, whose records networks of equal groups and seeds share; see `plan_network`."""
+        source = configured_data(config.data, self._pool)
+        groups = [(subnet.name, subnet.size) for subnet in topology.subnets]
+        key = json.dumps([config.model_dump(mode="json", include={"data", "seed"}), groups])
+        data = kept(self._spread, key, lambda: spread(source, topology, config.seed, self.root), MOST_SPREAD)
+        return plan_network(config, topology, lambda *_: data)
 
     def request(self, config: ExperimentFile, topology: Topology) -> DataRequest | None:
         """The request of a run to its data set; None for a user's own function."""

@@ -1,0 +1,120 @@
+"""`h2fdp study`: networks by one curve."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from h2fdp.cli.sweep import watched
+from h2fdp.cli.terminal import (
+    AsJson,
+    DataRoot,
+    ExperimentPath,
+    Jobs,
+    OverwriteRuns,
+    Quiet,
+    Settings,
+    interruptible,
+    print_facts,
+    print_json,
+    print_problem,
+    print_table,
+)
+from h2fdp.wording import SCORES, word
+
+if TYPE_CHECKING:
+    from h2fdp.sweeps.asked import Asked
+    from h2fdp.sweeps.one_curve import Studied
+
+_MOST_ROWS = 40
+
+
+def study_command(
+    file: ExperimentPath,
+    settings: Settings = None,
+    out: Annotated[Path | None, typer.Option(help="The study's directory.", show_default="studies/<name>")] = None,
+    verify: Annotated[int, typer.Option(min=0, metavar="N", help="Run N of the networks, too.")] = 0,
+    data_root: DataRoot = None,
+    jobs: Jobs = 1,
+    overwrite: OverwriteRuns = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Read the accuracy of every network under `study:` from one curve of a few runs; what is there is used again."""
+    from h2fdp.experiment.file import named_document, parse_setting
+    from h2fdp.reports.study_page import write_map, write_page
+    from h2fdp.sweeps.one_curve import Stopped, carry_out
+    from h2fdp.sweeps.study import SharedInputs
+
+    document, changes, shared = named_document(file), list(map(parse_setting, settings or ())), SharedInputs(data_root)
+    with interruptible() as interrupt, watched(interrupt, jobs, overwrite=overwrite, quiet=quiet) as options:
+        try:
+            studied = carry_out(document, changes, shared, options, out, verify)
+        except Stopped as stopped:
+            print_problem(str(stopped))
+            raise typer.Exit(interrupt.exit_code) from None
+    values = studied.as_dict()
+    picture = write_map(values, studied.directory / "map.png")
+    page = write_page(values, studied.directory / "report.html")
+    if as_json:
+        print_json(values)
+        return
+    _show(studied)
+    print_facts({"files": studied.directory, "picture": picture, "report": page})
+
+
+def _show(studied: Studied) -> None:
+    score = SCORES[studied.score]
+    read = "predicted, and half of the 95 % band of one run" if studied.curve else "measured"
+    _print_by_trust(studied, f"{score.title}: {read}", lambda each: in_words(studied, each))
+    _print_by_trust(studied, "joules of a run", lambda each: f"{each.row['joules']:.3g}")
+    verified = [each for each in studied.networks if studied.curve and each.measured == each.measured]
+    if verified:
+        rows = [
+            {**_named(each), "predicted": in_words(studied, each), "measured": f"{score.factor * each.measured:.4g}"}
+            for each in verified
+        ]
+        print_table(rows, title=f"{score.title}: as predicted, and as one run measures it")
+    facts: dict[str, Any] = {}
+    if studied.curve is not None:
+        levels = len(studied.curve.noise)
+        facts["curve"] = f"{len(studied.runs)} runs at {levels} noises for {len(studied.networks)} networks"
+    if studied.joules is not None:
+        best = studied.best
+        named = "no network" if best is None else ", ".join(f"{key} {word(each)}" for key, each in _named(best).items())
+        facts[f"within {studied.joules:g} J"] = named if best is None else f"{named}: {in_words(studied, best)}"
+    if facts:
+        print_facts(facts)
+
+
+def _named(network: Asked) -> dict[str, Any]:
+    """The values by which a network differs from the others."""
+    sizes = network.values.get("edges")
+    edges = {} if sizes is None else {"edge servers": sizes if isinstance(sizes, int) else f"{sizes[0]} x {sizes[1]}"}
+    return edges | {key: network.values[key] for key in ("epsilon", "trust") if key in network.values}
+
+
+def in_words(studied: Studied, network: Asked) -> str:
+    """The score of a network, `86.1 ± 0.4`."""
+    factor = SCORES[studied.score].factor
+    digits = "{:.1f}" if factor == 100 else "{:.4g}"
+    if studied.curve is None:
+        return digits.format(factor * network.measured)
+    half = "" if network.half != network.half else f" ± {digits.format(factor * network.half)}"
+    return digits.format(factor * network.score) + half
+
+
+def _print_by_trust(studied: Studied, title: str, cell: Any) -> None:
+    """A row for each size and epsilon, a column for each share of trust."""
+    rows: dict[str, dict[str, Any]] = {}
+    for each in studied.networks:
+        named = _named(each)
+        share = named.pop("trust", None)
+        column = "as the file says" if share is None else f"trust {share:g}"
+        rows.setdefault(str(named), dict(named))[column] = cell(each)
+    shown = list(rows.values())
+    print_table(shown[:_MOST_ROWS], title=title)
+    if len(shown) > _MOST_ROWS:
+        typer.echo(f"and {len(shown) - _MOST_ROWS} more (study.csv has them all)")
