@@ -222,6 +222,7 @@ class CanaryEngine(LoopEngine):
         divisor: float,
         model: Tensor,
         others: tuple[Tensor, ...] = (),
+        change: Callable[[Tensor], Tensor] | None = None,
     ) -> Tensor:
         """(M + N,) as `LoopEngine`, over records and canaries."""
         if not drawn.size:

@@ -91,6 +91,7 @@ def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confid
         (run.traits.buffers, "method.schedule", "an audit knows devices that begin together; expected fixed"),
         (head_size(blueprint.objective, blueprint.module()), "method.objective", heads),
         (blueprint.momentum, "training.momentum", "canaries do not support momentum; expected 0"),
+        (blueprint.augment, "data.augment", "canaries know records as they are; expected null"),
         (blueprint.optimizer, "training.optimizer", "canaries know plain steps; expected null"),
         (unusual, "method.server", server),
         (training.sampling != "poisson" and not whole, "training.sampling", poisson),

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Discriminator, Field, PrivateAttr, Tag
 
 from h2fdp.config.fields import Expect, FilePath, Options, Text, shape
+from h2fdp.data.augmentation import AugmentKey
 from h2fdp.data.columns import Columns
 from h2fdp.data.partition import Partition, PartitionKey, PartitionSection
 from h2fdp.data.records import Records, Scaling, class_count
@@ -65,6 +66,7 @@ class DataOptions(Options):
         prelude: statistics of inputs that are released, with noise, before training, and by which they are scaled:
             `auto`, where a model standardises and no public record says how large they are; or a list of `bounds`,
             `moments` and parts of your own, as `[bounds, moments]`; `[]` for none.
+        augment: how images are flipped and moved in each step; `[flip, crop]` is `{flip: true, crop: 4, times: 4}`.
     """
 
     description: ClassVar[str]
@@ -78,6 +80,7 @@ class DataOptions(Options):
     test: Share | None = None
     partition: PartitionKey = None
     prelude: PreludeKey = "auto"
+    augment: AugmentKey = None
 
     @property
     def stated_task(self) -> Task:
@@ -145,7 +148,7 @@ class FromFiles(DataOptions):
 
     def depends_on(self, request: DataRequest) -> Hashable:
         """The files, and how they are read."""
-        return repr(self.model_dump(exclude={"partition", "validation", "public", "test"}))
+        return repr(self.model_dump(exclude={"partition", "validation", "public", "test", "augment"}))
 
 
 class WithOwners(FromFiles):

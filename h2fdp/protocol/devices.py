@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from h2fdp.data.augmentation import Augment, Variants
 from h2fdp.privacy import Moment, Pipeline
 from h2fdp.privacy.mechanisms.secret_draws import draw_of
 from h2fdp.protocol.messages import DeviceWork, Order, Plan, SubnetPhase, SubnetState, Upload, moved_to, present_shares
@@ -36,6 +37,7 @@ class DeviceGroup:
             devices of other subnets.
         device_name: from a row within the subnet to the device's name, the node of its noise streams.
         probe: how to measure for a schedule of a user's own; None in runs that never do.
+        augment: how records are changed in each step; None for records as they are.
     """
 
     streams: Streams
@@ -46,6 +48,7 @@ class DeviceGroup:
     sampler: BatchSampler
     engine: Engine
     probe: Probe | None = None
+    augment: Augment | None = None
 
     def train(self, model: Tensor, order: Order) -> TrainingResult:
         """Local steps (7)-(8) of the ordered devices from `model` (M,), and what each of them uploads: (s, M).
@@ -73,7 +76,11 @@ class DeviceGroup:
         own, corrections = self.pipeline.linear_terms(model, at), order.corrections
         if own is not None:
             corrections = own if corrections is None else corrections + own
-        return StepTerms(corrections=corrections, noise=self.pipeline.step_noise(at), watched=order.watched)
+        noise, variants, begun = self.pipeline.step_noise(at), None, order.segment
+        if self.augment is not None:
+            nodes = list(map(self.device_name, order.rows.tolist()))
+            variants = Variants(self.augment, self.streams, nodes, begun.interval, begun.first_slot)
+        return StepTerms(corrections, noise, order.watched, variants)
 
     def held(self, order: Order | MeasuringOrder) -> np.ndarray:
         """(s,) the ordered devices' rows in `records`."""

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.arithmetic import one_thread, run_arithmetic
 from h2fdp.costs.batteries import BATTERY, Batteries
+from h2fdp.data.augmentation import augment_of
 from h2fdp.data.federate import DataSource, configured_data
 from h2fdp.data.federated import (
     DeviceData,
@@ -256,10 +257,14 @@ def inputs_of(
     if norm is not None:
         mean_too = training.clip_scope == "record" and placement.accumulates
         clipping = Clipping(norm, training.clip_scope, mean_too, training.gamma)
-    products = expected_records * vector.numel()
+    augment = None if statistic is not None else augment_of(getattr(config.data, "augment", None))
+    if augment is not None:
+        augment.check(data.shape)
+    variants = 1 if augment is None else augment.times
+    products = expected_records * variants * vector.numel()
     width = padded_width(training.sampling, rates * data.sizes)
     work = clipping, data.shape, products, width, training.precision, data.target.examples(data.classes)
-    job = TrainingJob(objective, minimised(objective, loss), *work, training.optimizer)
+    job = TrainingJob(objective, minimised(objective, loss), *work, training.optimizer, augment is not None)
 
     blueprint = Blueprint(
         streams=streams,
@@ -289,12 +294,13 @@ def inputs_of(
         downlink=Pipeline(config.compression.of_models),
         correlated=config.privacy.noise_law,
         draw=None if training.draw is None else SecretDraw(training.draw.rate, training.draw.cover),
+        augment=augment,
     )
     sent = vector.numel() - head_size(objective, initial)
     if not sent:
         text = "all layers of the model would be heads that never leave devices; expected fewer than it has"
         raise UserError(text, key="method.objective.layers")
-    costs = costs_by_size(sent, rates * data.sizes)
+    costs = costs_by_size(sent, (rates * float(variants)) * data.sizes)
     inputs = RunInputs(
         config=config,
         drawn=topology,

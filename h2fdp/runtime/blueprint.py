@@ -13,6 +13,7 @@ from torch import nn
 
 from h2fdp.algorithms import Aggregation
 from h2fdp.algorithms.fedavg import Plain
+from h2fdp.data.augmentation import Augment
 from h2fdp.data.federated import DeviceData
 from h2fdp.data.synthetic import LARGEST_HELD
 from h2fdp.models.finetuning import kept_once
@@ -60,6 +61,7 @@ class Blueprint:
         correlated: the law of all noise, where a node's noises are correlated.
         draw: by which devices take part, where that is secret.
         eases: (I,) see `SubnetFacts.eases`.
+        augment: how devices change records in each step.
     """
 
     streams: Streams
@@ -90,6 +92,7 @@ class Blueprint:
     correlated: CorrelatedGaussian | None
     draw: SecretDraw | None = None
     eases: np.ndarray | None = None
+    augment: Augment | None = None
 
     @property
     def data_bytes(self) -> int:
@@ -327,6 +330,7 @@ class Blueprint:
             sampler=sampler,
             engine=engine,
             probe=probe,
+            augment=self.augment,
         )
 
     @cached_property

@@ -59,10 +59,18 @@ class DeviceRecords:
         x, y, scale, shift = (part.to(device) for part in (self.x, self.y, self.scale, self.shift))
         return DeviceRecords(x, y, self.offsets, scale, shift)
 
-    def gather(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
-        """The records at block positions `indices`, scaled: ((b, *shape) float32, (b, ...))."""
+    def gather(self, indices: np.ndarray, change: Callable[[Tensor], Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        """The records at block positions `indices`, scaled: ((b, *shape) float32, (b, ...)).
+
+        Args:
+            change: makes equally many variants of each stored record, one record after another.
+        """
         positions = placed(indices, self.x.device)
-        return self.scaled(self.x.index_select(0, positions)), self.y.index_select(0, positions)
+        x, y = self.x.index_select(0, positions), self.y.index_select(0, positions)
+        if change is not None:
+            x = change(x)
+            y = y.repeat_interleave(len(x) // len(y), dim=0)
+        return self.scaled(x), y
 
     def inputs(self, part: slice) -> Tensor:
         """Records in the order of the block, as the model sees them; small blocks are scaled once and kept."""

@@ -155,6 +155,7 @@ class TrainingJob:
         precision: of the factors of convolutions' products.
         labels: (2,) or (2, width) made-up ones.
         optimizer: of the steps; None for plain ones.
+        augments: whether records are trained on in variants.
     """
 
     objective: LocalObjective
@@ -166,11 +167,14 @@ class TrainingJob:
     precision: Precision = "float32"
     labels: Tensor = _LABELS
     optimizer: AdamW | None = None
+    augments: bool = False
 
     def why_not_compiled(self, module: nn.Module) -> str | None:
         """The reason why the compiled engine cannot do it, as the end of a sentence; None where it can."""
         if self.optimizer is not None:
             return f"it compiles steps without training.optimizer {self.optimizer.name}"
+        if self.augments:
+            return "it compiles steps on records as they are, without data.augment"
         return why_not_compiled(module, self.objective, self.loss, self.shape)
 
     def why_not_stacked(self, module: nn.Module) -> str | None:

@@ -15,6 +15,7 @@ from torch.optim.adamw import adamw
 
 from h2fdp.config.fields import Expect, Magnitude, NonNegative, Options
 from h2fdp.config.named_options import Choices
+from h2fdp.data.augmentation import Variants
 from h2fdp.data.records import Rows
 from h2fdp.errors import UserError
 
@@ -240,11 +241,13 @@ class StepTerms(Rows):
         corrections: (s, M) added to each device's directions.
         noise: on every step's gradient; also where the batch is empty.
         watched: whether the last step is wanted by itself.
+        variants: of the drawn records, over which their gradients are averaged; None for records as they are.
     """
 
     corrections: Tensor | None = None
     noise: GradientNoise | None = None
     watched: bool = False
+    variants: Variants | None = None
 
 
 PLAIN_TERMS = StepTerms()

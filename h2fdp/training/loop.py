@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -84,8 +85,11 @@ class LoopEngine:
         model: Tensor,
     ) -> Tensor:
         """(M,) what a step follows: the gradient over the drawn records, clipped and noisy as asked."""
-        divisor = float(batches.divisors[slot, position])
-        found = self._bounded(records, row, batches.of(slot, position), divisor, model, others)
+        divisor, drawn = float(batches.divisors[slot, position]), batches.of(slot, position)
+        change = None
+        if terms.variants is not None:
+            change = partial(terms.variants.rule.images, codes=terms.variants.codes(slot, 0, len(drawn)))
+        found = self._bounded(records, row, drawn, divisor, model, others, change)
         if terms.noise is not None:
             terms.noise.add(found[None], slot, np.array([divisor]))
         return found
@@ -98,20 +102,37 @@ class LoopEngine:
         divisor: float,
         model: Tensor,
         others: tuple[Tensor, ...] = (),
+        change: Callable[[Tensor], Tensor] | None = None,
     ) -> Tensor:
         """(M,) the gradient over the drawn records, clipped as asked; an empty Poisson batch gives zero."""
         if not drawn.size:
             return torch.zeros_like(model)
-        return self._clipped_batch(self._mean(model, *records.gather(drawn + records.offsets[row]), divisor, others))
+        x, y = records.gather(drawn + records.offsets[row], change)
+        return self._clipped_batch(self._mean(model, x, y, divisor, others, len(drawn)))
 
-    def _mean(self, model: Tensor, x: Tensor, y: Tensor, divisor: float, others: tuple[Tensor, ...] = ()) -> Tensor:
-        """(M,) sum of the records' gradients / divisor, clipped one by one where the scope is `record`."""
+    def _mean(
+        self,
+        model: Tensor,
+        x: Tensor,
+        y: Tensor,
+        divisor: float,
+        others: tuple[Tensor, ...] = (),
+        records: int | None = None,
+    ) -> Tensor:
+        """(M,) sum of the records' gradients / divisor, clipped one by one where the scope is `record`.
+
+        Args:
+            records: of which x has equally many variants each; None for one.
+        """
+        count = len(y) if records is None else records
         if self._clipping is not None and self._clipping.scope == "record":
             per_record = self._losses.gradients(model, x, y, *others)
+            if len(x) > count:
+                per_record = per_record.view(count, -1, len(model)).mean(dim=1)
             return self._clipping.apply(per_record).sum(dim=0) / divisor
         leaf = model.detach().requires_grad_()
         (gradient,) = torch.autograd.grad(self._losses.mean(leaf, x, y, *others), leaf)
-        return gradient * (len(y) / divisor)
+        return gradient * (count / divisor)
 
     def _clipped_batch(self, gradient: Tensor) -> Tensor:
         """A batch's mean gradient, clipped where batches are."""

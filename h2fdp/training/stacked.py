@@ -8,7 +8,7 @@ bit, is its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from h2fdp.data.augmentation import Variants
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import DeviceRecords, placed
@@ -39,7 +40,8 @@ from h2fdp.training.local_steps import (
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
 
 # Records that are computed at once: x (m, width, *shape) as the model sees them, labels (m, width, ...), and (m, width)
-# shares of 1 / |xi_i|, or 1 / (q_i D_i), for a drawn record, 0 for padding.
+# shares of 1 / |xi_i|, or 1 / (q_i D_i), for a drawn record, 0 for padding. With variants, x and labels have all of a
+# record where it stands.
 PaddedBatch = tuple[Tensor, Tensor, Tensor]
 
 
@@ -53,11 +55,19 @@ class PaddedBatches:
         batches: of these n devices.
         width: records of a device in a pass.
         padded: every pass has the full width; without, where a device is alone by rule, just its own records.
+        variants: of these devices' records, see `StepTerms`.
     """
 
     def __init__(
-        self, records: DeviceRecords, rows: np.ndarray, batches: Batches, width: int, padded: bool = True
+        self,
+        records: DeviceRecords,
+        rows: np.ndarray,
+        batches: Batches,
+        width: int,
+        padded: bool = True,
+        variants: Variants | None = None,
     ) -> None:
+        self._variants = variants
         self._records = records
         self._rows = rows
         self._batches = batches
@@ -67,7 +77,8 @@ class PaddedBatches:
         self.divisors = batches.divisors
         self._most = batches.counts.max(axis=1, initial=0)
         # Memory for the records of a pass, used again by the next: fresh memory costs more than the numbers in it.
-        self._memory = torch.empty(len(rows) * width, *records.x.shape[1:], device=records.x.device)
+        times = 1 if variants is None else variants.rule.times
+        self._memory = torch.empty(len(rows) * width * times, *records.x.shape[1:], device=records.x.device)
         self._blocks: dict[int, list[tuple[Tensor, ...]]] = {}
 
     def first(self, slot: int, devices: int) -> PaddedBatch:
@@ -78,7 +89,7 @@ class PaddedBatches:
         if not self._padded:
             used = min(self.width, max(1, int(self._most[slot])))
             positions, labels, shares = positions[:, :used], labels[:, :used], shares[:, :used]
-        return self._gathered(positions, labels, shares)
+        return self._gathered(positions, labels, shares, self._codes(slot, range(devices), 0))
 
     def later(self, slot: int, devices: int, at_least: int) -> Iterator[tuple[Tensor, PaddedBatch]]:
         """The other passes, and the (m,) positions in the stack of the devices that they are of.
@@ -93,7 +104,9 @@ class PaddedBatches:
                 return
             padded = np.concatenate([late, np.repeat(late[:1], max(0, at_least - late.size))])
             chosen = placed(padded, self._records.x.device)
-            found = self._gathered(*(part.index_select(0, chosen) for part in self._block(number)[slot]))
+            parts = (part.index_select(0, chosen) for part in self._block(number)[slot])
+            at, labels, shares = parts
+            found = self._gathered(at, labels, shares, self._codes(slot, padded.tolist(), number))
             found[2][late.size :] = 0.0
             yield chosen, found
             number += 1
@@ -120,10 +133,24 @@ class PaddedBatches:
             self._blocks[number] = list(zip(*(part.unbind() for part in parts), strict=True))
         return self._blocks[number]
 
-    def _gathered(self, positions: Tensor, labels: Tensor, shares: Tensor) -> PaddedBatch:
+    def _codes(self, slot: int, devices: Sequence[int], number: int) -> np.ndarray | None:
+        """(m, width, times) variants of the records of these devices in the number-th pass; those of padding are 0."""
+        if self._variants is None:
+            return None
+        codes = np.zeros((len(devices), self.width, self._variants.rule.times), dtype=np.int64)
+        for own, device in zip(codes, devices, strict=True):
+            drawn = self._variants.codes(slot, device, int(self.counts[slot, device]))[number * self.width :]
+            own[: len(drawn)] = drawn[: self.width]
+        return codes
+
+    def _gathered(self, positions: Tensor, labels: Tensor, shares: Tensor, codes: np.ndarray | None) -> PaddedBatch:
         x = self._records.x.index_select(0, positions.reshape(-1))
+        if self._variants is not None and codes is not None:
+            times = self._variants.rule.times
+            x = self._variants.rule.images(x, codes[:, : positions.shape[1]].reshape(-1, times))
+            labels = labels.repeat_interleave(times, dim=1)
         scaled = self._records.scaled(x, self._memory[: len(x)])
-        return scaled.view(*positions.shape, *x.shape[1:]), labels, shares
+        return scaled.view(len(positions), -1, *x.shape[1:]), labels, shares
 
 
 # Numbers that a stack works on: models, gradients, records and activations. Measured on a CPU with 35 MB of cache:
@@ -176,7 +203,8 @@ class StackedEngine:
         step_size: float,
         terms: StepTerms = PLAIN_TERMS,
     ) -> TrainingResult:
-        size = self._stack_size(records.x.shape[1:], records.x.device.type)
+        times = 1 if terms.variants is None else terms.variants.rule.times
+        size = max(1, self._stack_size(records.x.shape[1:], records.x.device.type) // times)
         trained = TrainingResult.room(starts, self._descent.objective.personal, terms.watched)
         # Devices that stop early stand last in their stack, and like devices next to each other.
         order = np.argsort(-batches.steps_done, kind="stable")
@@ -185,7 +213,7 @@ class StackedEngine:
             own = batches.part(padded)
             work = _Stack(
                 starts[padded[0]][None] if len(padded) == 1 else starts.index_select(0, placed(padded, starts.device)),
-                self._passes(size, records, rows[padded], own),
+                self._passes(size, records, rows[padded], own, terms.part(padded).variants),
                 own.steps_done,
                 step_size,
                 min(size, 2),
@@ -194,9 +222,11 @@ class StackedEngine:
             trained.place(placed(stack, starts.device), self._train(work).part(slice(len(stack))))
         return trained
 
-    def _passes(self, size: int, records: DeviceRecords, rows: np.ndarray, batches: Batches) -> PaddedBatches:
+    def _passes(
+        self, size: int, records: DeviceRecords, rows: np.ndarray, batches: Batches, variants: Variants | None
+    ) -> PaddedBatches:
         alone = size == 1  # each device is computed alone: what its batches are is its own affair
-        return PaddedBatches(records, rows, batches, self._width * (1 + alone), padded=not alone)
+        return PaddedBatches(records, rows, batches, self._width * (1 + alone), not alone, variants)
 
     def _train(self, stack: _Stack) -> TrainingResult:
         """One stack, whose devices' numbers of steps fall."""

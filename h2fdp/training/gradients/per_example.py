@@ -92,6 +92,10 @@ class ExplicitGradients:
         norms: Tensor = torch.linalg.vector_norm(self.gradients, dim=-1)
         return norms.square_()
 
+    def merged(self, times: int) -> ExplicitGradients:
+        """Sums over the variants of each record, see `PerExampleGradients.merged`."""
+        return replace(self, gradients=variants_apart(self.gradients, 1, times).sum(dim=2))
+
     def add(self, factors: Tensor | None, name: str, target: Target) -> None:
         """Add the weighted gradients to the target (`GhostGradients.add`)."""
         assert factors is not None, "records are weighed"
@@ -126,6 +130,13 @@ class GhostGradients:
         a, delta = self.a.flatten(0, 1), self.delta.flatten(0, 1)
         products = torch.bmm(a, a.transpose(1, 2)).mul_(torch.bmm(delta, delta.transpose(1, 2)))
         return rounded_up(products).view(self.a.shape[:2])
+
+    def merged(self, times: int) -> GhostGradients | ExplicitGradients:
+        """Positions of all variants are positions of the record, see `PerExampleGradients.merged`."""
+        a, delta = (variants_apart(each, 1, times).flatten(2, 3) for each in (self.a, self.delta))
+        if ghost_is_cheaper(a.shape[2], a.shape[3], delta.shape[3]):
+            return replace(self, a=a, delta=delta)
+        return ExplicitGradients((delta.transpose(2, 3) @ a).flatten(2), self.as_parameter)
 
     def add(self, factors: Tensor | None, name: str, target: Target) -> None:
         """sum_r factors_r g_r of each device to the target, for factors (n, W); None where deltas have them already."""
@@ -167,6 +178,10 @@ class PerExampleGradients(Protocol):
         """The gradients, those of bad records 0."""
         ...
 
+    def merged(self, times: int) -> PerExampleGradients:
+        """The gradients of W / times records, of which so many neighbours are the variants, as sums over these."""
+        ...
+
 
 class Step(ABC):
     """A step of a chain, for n devices with W records each.
@@ -200,6 +215,11 @@ def stacked(records: Sequence[Tensor]) -> Tensor:
     """(n, W, ...) the records (W, ...) of devices, without a copy for one; channels stay where they are in memory."""
     whole = records[0] if len(records) == 1 else torch.cat(list(records))
     return whole.view(len(records), -1, *whole.shape[1:])
+
+
+def variants_apart(values: Tensor, dim: int, times: int) -> Tensor:
+    """(..., W, times, ...) of (..., W times, ...): the variants of each record in a dimension of their own."""
+    return values.reshape(*values.shape[:dim], -1, times, *values.shape[dim + 1 :])
 
 
 def ghost_is_cheaper(positions: int, inputs: int, outputs: int) -> bool:

@@ -17,7 +17,7 @@ from torch.func import grad, vmap
 from h2fdp.models.construct import ParameterLayout
 from h2fdp.training.clipping import Clipping, clip_factors
 from h2fdp.training.gradients.layers import chain_of
-from h2fdp.training.gradients.per_example import Collected, InPlace, PerExampleGradients, Step, Target
+from h2fdp.training.gradients.per_example import Collected, InPlace, PerExampleGradients, Step, Target, variants_apart
 from h2fdp.training.gradients.tapped import TappedGradients, tapped_layers
 from h2fdp.training.local_steps import FeatureComparison
 from h2fdp.training.losses import CROSS_ENTROPY, Loss, RecordLoss
@@ -61,8 +61,9 @@ class LayeredGradients:
 
         Args:
             models: (n, M) where each device stands.
-            x: (n, W, *shape) records as the model sees them.
-            y: (n, W, ...) labels.
+            x: (n, W, *shape) records as the model sees them; or (n, W times, *shape) the variants of each, over which
+                its gradient is averaged.
+            y: (n, W, ...) labels, of each variant.
             shares: (n, W) 1 / |xi_i| for a drawn record, 0 for padding.
             others: none: the loss is one of scores, which no other models enter.
 
@@ -87,8 +88,10 @@ class LayeredGradients:
         for step in self._chain:
             x, kept = step.forward(parameters, x)
             saved.append(kept)
-        clips = self._record_norm is not None
-        delta: Tensor | None = self._loss.score_gradient(x, y, None if clips else shares)
+        clips, times = self._record_norm is not None, x.shape[1] // shares.shape[1]
+        delta: Tensor | None = self._loss.score_gradient(x, y, None if clips else _spread(shares, times))
+        if clips and times > 1 and delta is not None:
+            delta = delta / times
         names: list[str] = []
         records: list[PerExampleGradients] = []
         for place in range(len(self._chain) - 1, self._first - 1, -1):
@@ -101,6 +104,8 @@ class LayeredGradients:
             for name, each in zip(step.names, gradients, strict=True):
                 each.add(None, name, target)
         if self._record_norm is not None:
+            if times > 1:
+                records = [each.merged(times) for each in records]
             add_clipped(names, records, shares, target, self._record_norm, self._gamma)
 
 
@@ -168,7 +173,8 @@ class FunctionalGradients:
         shares: Tensor,
         others: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
-        given = (models, x, y, shares, *(others or ()))
+        times = x.shape[1] // shares.shape[1]
+        given = (models, x, y, shares if self._clipping is not None else _spread(shares, times), *(others or ()))
         if self._clipping is None and len(models) == 1:
             leaf, *rest = (each[0].detach() for each in given)
             return torch.stack(torch.autograd.grad(self._sum(leaf.requires_grad_(), *rest), leaf))
@@ -179,6 +185,7 @@ class FunctionalGradients:
             return sums[: len(models)]
         summed = torch.empty_like(models)
         alike = (None,) * len(others or ())
+        x, y = (variants_apart(each, 1, times) for each in (x, y))
         one_by_one = vmap(grad(self._record_loss), in_dims=(None, 0, 0, *alike))
         at_once = max(1, _VALUES_AT_ONCE // models.shape[1])
         for device, total in enumerate(summed):
@@ -199,7 +206,13 @@ class FunctionalGradients:
 
     def _record_loss(self, model: Tensor, x: Tensor, y: Tensor, *others: Tensor) -> Tensor:
         # A batch of one: the loss of a record without a batch copies numbers to a GPU for each device and step.
-        return self._sum(model, x[None], y[None], torch.ones(1, device=x.device), *others)
+        # With variants it has a row for each.
+        return self._sum(model, x, y, torch.full((len(x),), 1 / len(x), device=x.device), *others)
+
+
+def _spread(shares: Tensor, times: int) -> Tensor:
+    """(n, W times) shares of variants in the share of their record."""
+    return shares if times == 1 else (shares / times).repeat_interleave(times, dim=1)
 
 
 GradientRule = LayeredGradients | TappedGradients | FunctionalGradients

@@ -25,7 +25,14 @@ from h2fdp.models.construct import ParameterLayout
 from h2fdp.models.finetuning import Factor
 from h2fdp.training.gradients.convolution import Convolution
 from h2fdp.training.gradients.layers import Linear, windows_of
-from h2fdp.training.gradients.per_example import ExplicitGradients, InPlace, PerExampleGradients, Target, rounded_up
+from h2fdp.training.gradients.per_example import (
+    ExplicitGradients,
+    InPlace,
+    PerExampleGradients,
+    Target,
+    rounded_up,
+    variants_apart,
+)
 from h2fdp.training.losses import Loss
 
 _LIBRARIES = {"torch", "torchvision", "timm", "transformers", "peft", "h2fdp"}
@@ -85,15 +92,19 @@ class TappedGradients:
                     raise ValueError(f"{name} is not called with a row for each record")
             values = sum(given.numel() + gave.numel() for each in calls.values() for given, gave in each)
             self._at_once = max(1, _VALUES_AT_ONCE[x.device.type] // max(1, values))
+        times = x.shape[1] // shares.shape[1]
+        at_once = max(1, self._at_once // times)
         summed = models.new_zeros(models.shape)
         for device in range(len(models)):
             target = InPlace(self._flat.views(summed[device : device + 1]), kept=1.0, factor=1.0)
-            for first in range(0, shares.shape[1], self._at_once):
-                part = device, slice(first, first + self._at_once)
-                calls, scores = self._calls(models[device], x[part])
-                gradients = self._gradients(calls, self._loss.each(scores, y[part]).sum())
+            for first in range(0, shares.shape[1], at_once):
+                part, own = slice(first, first + at_once), slice(first * times, (first + at_once) * times)
+                calls, scores = self._calls(models[device], x[device, own])
+                gradients = self._gradients(calls, self._loss.each(scores, y[device, own]).sum() / times)
                 names, records = zip(*gradients, strict=True)
-                self._add_clipped(list(names), list(records), shares[part][None], target)
+                if times > 1:
+                    records = tuple(each.merged(times) for each in records)
+                self._add_clipped(list(names), list(records), shares[device : device + 1, part], target)
         return summed
 
     def _calls(self, model: Tensor, x: Tensor) -> tuple[dict[str, list[tuple[Tensor, Tensor]]], Tensor]:
@@ -186,6 +197,11 @@ class EmbeddingGradients:
         weighted = (self.deltas * factors[0, :, None, None]).flatten(0, 1)
         summed = weighted.new_zeros(self.rows, weighted.shape[1]).index_add_(0, self.words.flatten(), weighted)
         target.add(name, summed[None])
+
+    def merged(self, times: int) -> EmbeddingGradients:
+        """Sums over the variants of each record, see `PerExampleGradients.merged`."""
+        words, deltas = (variants_apart(each, 0, times).flatten(1, 2) for each in (self.words, self.deltas))
+        return replace(self, words=words, deltas=deltas)
 
     def without(self, bad: Tensor) -> EmbeddingGradients:
         """The gradients, those of bad records 0."""
