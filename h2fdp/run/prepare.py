@@ -190,9 +190,11 @@ def _untrained(config: ExperimentFile) -> ExperimentFile:
 
 
 def _compile_if_likely(config: ExperimentFile, products: int) -> None:
-    """Begin to compile kernels where they may train a linear model with so many multiply-adds on all records."""
+    """Begin to compile kernels where they may train a linear model with so many multiply-adds on all records: not in
+    the short runs that `training: auto` chooses, of all records at once."""
     runtime = config.runtime
-    asked = runtime.engine == "compiled" or (runtime.engine == "auto" and products >= WORTH_COMPILING)
+    likely = products >= WORTH_COMPILING and "batch_size" not in config.training.left_open
+    asked = runtime.engine == "compiled" or (runtime.engine == "auto" and likely)
     if asked and training_device(runtime).type == "cpu":
         compile_ahead()
 
@@ -264,7 +266,9 @@ def inputs_of(
     products = expected_records * variants * vector.numel()
     width = padded_width(training.sampling, rates * data.sizes)
     work = clipping, data.shape, products, width, training.precision, data.target.examples(data.classes)
-    job = TrainingJob(objective, minimised(objective, loss), *work, training.optimizer, augment is not None)
+    intervals = training.intervals if (rates == 1).all() else None
+    more = training.optimizer, augment is not None, intervals
+    job = TrainingJob(objective, minimised(objective, loss), *work, *more)
 
     blueprint = Blueprint(
         streams=streams,

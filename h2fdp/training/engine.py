@@ -62,6 +62,9 @@ EngineName = Literal["loop", "stacked", "compiled"]
 # Multiply-adds of an interval from which `auto` compiles: the paper's network has 250 million with Fashion-MNIST.
 # Compiling takes ten seconds once; smaller runs may be over sooner.
 WORTH_COMPILING = 1e8
+# Of a whole run, where all devices draw all their records: kernels then take half the time of `stacked`, which copies
+# no record either, and a run of fewer is over before they would have made up for being loaded.
+WORTH_COMPILING_WHOLE = 3e10
 _LARGE = 500_000  # numbers in a record's gradient, from which on writing it out is worth a word
 # Engines that know `Clipping.gamma`.
 NORMALISING: frozenset[EngineName] = frozenset({"loop", "stacked"})
@@ -156,6 +159,7 @@ class TrainingJob:
         labels: (2,) or (2, width) made-up ones.
         optimizer: of the steps; None for plain ones.
         augments: whether records are trained on in variants.
+        whole_intervals: of the run, where all devices draw all their records in each step; None elsewhere.
     """
 
     objective: LocalObjective
@@ -168,6 +172,13 @@ class TrainingJob:
     labels: Tensor = _LABELS
     optimizer: AdamW | None = None
     augments: bool = False
+    whole_intervals: int | None = None
+
+    @property
+    def worth_compiling(self) -> bool:
+        """Whether kernels gain more than it takes to have them."""
+        whole = self.whole_intervals
+        return self.products >= WORTH_COMPILING and (whole is None or whole * self.products >= WORTH_COMPILING_WHOLE)
 
     def why_not_compiled(self, module: nn.Module) -> str | None:
         """The reason why the compiled engine cannot do it, as the end of a sentence; None where it can."""
@@ -229,7 +240,7 @@ def chosen_engine(module: nn.Module, device: torch.device, job: TrainingJob) -> 
         return "stacked"
     if device.type == "cpu":
         plain = job.clipping is None or job.clipping.plain
-        if plain and job.products >= WORTH_COMPILING and job.why_not_compiled(module) is None:
+        if plain and job.worth_compiling and job.why_not_compiled(module) is None:
             return "compiled"
         if _convolves(module) and not job.taps(module):
             return "loop"

@@ -76,6 +76,12 @@ class PaddedBatches:
         self.counts = batches.counts
         self.divisors = batches.divisors
         self._most = batches.counts.max(axis=1, initial=0)
+        # Slots at which all devices draw all records, in their order.
+        self._whole = (batches.counts == records.sizes[rows]).all(axis=1) & (variants is None)
+        for slot in np.flatnonzero(self._whole):
+            columns = np.arange(batches.indices.shape[2])
+            others = columns >= batches.counts[slot, :, None]
+            self._whole[slot] = bool(((batches.indices[slot] == columns) | others).all())
         # Memory for the records of a pass, used again by the next: fresh memory costs more than the numbers in it.
         times = 1 if variants is None else variants.rule.times
         self._memory = torch.empty(len(rows) * width * times, *records.x.shape[1:], device=records.x.device)
@@ -89,6 +95,8 @@ class PaddedBatches:
         if not self._padded:
             used = min(self.width, max(1, int(self._most[slot])))
             positions, labels, shares = positions[:, :used], labels[:, :used], shares[:, :used]
+        if self._whole[slot]:
+            return self._in_order(0, slot, range(devices), positions), labels, shares
         return self._gathered(positions, labels, shares, self._codes(slot, range(devices), 0))
 
     def later(self, slot: int, devices: int, at_least: int) -> Iterator[tuple[Tensor, PaddedBatch]]:
@@ -104,11 +112,12 @@ class PaddedBatches:
                 return
             padded = np.concatenate([late, np.repeat(late[:1], max(0, at_least - late.size))])
             chosen = placed(padded, self._records.x.device)
-            parts = (part.index_select(0, chosen) for part in self._block(number)[slot])
-            at, labels, shares = parts
-            found = self._gathered(at, labels, shares, self._codes(slot, padded.tolist(), number))
-            found[2][late.size :] = 0.0
-            yield chosen, found
+            at, labels, shares = (part.index_select(0, chosen) for part in self._block(number)[slot])
+            shares[late.size :] = 0.0
+            if self._whole[slot]:
+                yield chosen, (self._in_order(number, slot, padded.tolist(), at), labels, shares)
+            else:
+                yield chosen, self._gathered(at, labels, shares, self._codes(slot, padded.tolist(), number))
             number += 1
 
     def _block(self, number: int) -> list[tuple[Tensor, ...]]:
@@ -151,6 +160,19 @@ class PaddedBatches:
             labels = labels.repeat_interleave(times, dim=1)
         scaled = self._records.scaled(x, self._memory[: len(x)])
         return scaled.view(len(positions), -1, *x.shape[1:]), labels, shares
+
+    def _in_order(self, number: int, slot: int, chosen: Sequence[int], positions: Tensor) -> Tensor:
+        """(m, width, *shape) records of the number-th pass of the chosen devices, from where they lie."""
+        records, memory = self._records, self._memory[: positions.numel()]
+        found = memory.view(*positions.shape, *memory.shape[1:])
+        for device, own in zip(chosen, found, strict=True):  # small enough for the cache
+            first = int(records.offsets[self._rows[device]])
+            begin, stop = number * self.width, int(self.counts[slot, device])
+            lying = records.x[first + begin : first + min(begin + len(own), stop)]
+            records.scaled(lying, own[: len(lying)])
+            if len(lying) < len(own):
+                own[len(lying) :] = records.scaled(records.x[first : first + 1])
+        return found
 
 
 # Numbers that a stack works on: models, gradients, records and activations. Measured on a CPU with 35 MB of cache:

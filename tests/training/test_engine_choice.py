@@ -11,7 +11,7 @@ from torch import nn
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.errors import UserError
 from h2fdp.training.clipping import Clipping
-from h2fdp.training.engine import WORTH_COMPILING, TrainingJob, chosen_engine, engine_of_run
+from h2fdp.training.engine import WORTH_COMPILING, WORTH_COMPILING_WHOLE, TrainingJob, chosen_engine, engine_of_run
 from h2fdp.training.losses import CROSS_ENTROPY, Hinge
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -27,6 +27,14 @@ def test_chains_of_linear_layers_compile_on_a_cpu_from_a_stated_amount_of_work_o
     assert chosen_engine(SOFTMAX, CPU, LARGE) == "compiled"
     assert chosen_engine(SOFTMAX, CPU, replace(LARGE, products=0.99 * WORTH_COMPILING)) == "stacked"
     assert chosen_engine(SOFTMAX, GPU, LARGE) == "stacked"
+
+
+def test_short_runs_of_all_records_at_once_do_not_wait_for_a_compiler():
+    """A pure function of the file: neither the machine nor what is on its disk has a say."""
+    most = WORTH_COMPILING_WHOLE / WORTH_COMPILING
+    assert chosen_engine(SOFTMAX, CPU, replace(LARGE, whole_intervals=int(most))) == "compiled"
+    assert chosen_engine(SOFTMAX, CPU, replace(LARGE, whole_intervals=int(most) - 1)) == "stacked"
+    assert chosen_engine(SOFTMAX, CPU, replace(LARGE, products=1.0, whole_intervals=10**9)) == "stacked"
 
 
 @pytest.mark.parametrize(

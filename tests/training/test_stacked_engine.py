@@ -1,5 +1,7 @@
 """The stacked engine against the reference: every model, clipping, sampling and objective, whatever the batches are."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -11,9 +13,10 @@ from h2fdp.algorithms.fedavg import Plain
 from h2fdp.algorithms.fedprox import Proximal
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
+from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.engine import build_engine
 from h2fdp.training.gradients import is_layered
-from h2fdp.training.stacked import StackedEngine
+from h2fdp.training.stacked import PaddedBatches, StackedEngine
 from tests.training.groups import SHAPES, draw, model_and_start, records
 
 SIZES = np.array([30, 9, 60, 14, 33])
@@ -85,6 +88,47 @@ def test_any_sizes_rates_widths_and_stragglers(sizes, rate, width, steps, clippi
     batches = Batches(drawn.indices, drawn.counts, np.array(done))
     expected, found = both("logistic", CLIPPINGS[clipping], Proximal(mu=0.2), batches, np.array(sizes), width)
     assert_close(found, expected)
+
+
+@pytest.mark.parametrize("scaling", ["one", "of each value", "moved alone"])
+@pytest.mark.parametrize("name", ["softmax", "cnn12", "unknown"])
+@pytest.mark.parametrize("clipping", [None, Clipping(0.5, "record")])
+def test_whole_devices_read_from_where_they_lie_have_the_bits_of_gathered_ones(monkeypatch, name, clipping, scaling):
+    """Devices of unequal sizes, not next to each other, in passes that they do not fill."""
+    module, start = model_and_start(name)
+    held = records(SHAPES[name], SIZES)
+    if scaling != "one":
+        shift = torch.linspace(-1, 1, held.x[0].numel()).view(held.x.shape[1:])
+        scale = torch.ones(()) if scaling == "moved alone" else 1.5 - shift
+        x = held.x.float() / 128 if scaling == "moved alone" else held.x
+        held = replace(held, x=x, scale=scale, shift=shift)
+    rows = np.array([0, 2, 4])
+    batches = draw("poisson", SIZES[rows], np.ones(3), 2)
+    engine = build_engine("stacked", module, clipping, Plain(), WIDTH)
+    stored = held.x.clone()
+
+    def updates():
+        return engine.train(start.expand(3, -1), held, rows, batches, 0.1).updates
+
+    gathered = []
+    monkeypatch.setattr(
+        DeviceRecords,
+        "scaled",
+        lambda self, x, out=None, by=DeviceRecords.scaled: gathered.append(len(x)) or by(self, x, out),
+    )
+    found = updates()
+    assert WIDTH in gathered, "one device at a time"
+    begun = PaddedBatches.__init__
+
+    def never_whole(self, *args, **named):
+        begun(self, *args, **named)
+        self._whole[:] = False
+
+    monkeypatch.setattr(PaddedBatches, "__init__", never_whole)
+    gathered.clear()
+    assert torch.equal(found, updates())
+    assert min(gathered) > WIDTH, "the devices of a stack together"
+    assert torch.equal(stored, held.x), "records stay as they are"
 
 
 @pytest.mark.parametrize("engine", ["loop", "stacked"])
