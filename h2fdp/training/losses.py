@@ -23,6 +23,7 @@ from h2fdp.config.fields import Expect, Options
 from h2fdp.config.named_options import Choices
 from h2fdp.config.own_answers import FAILURES, Checked, Origin, Words
 from h2fdp.config.own_parts import OwnKind, OwnPart
+from h2fdp.data.statistics import OfRecords, Statistic
 from h2fdp.data.targets import CLASS, PADDING, Target, Task
 from h2fdp.models.construct import ParameterLayout
 from h2fdp.models.finetuning import Factor
@@ -331,6 +332,10 @@ class RecordLoss:
         layers = [layer for layer in module.modules() if not isinstance(layer, Factor)]
         self._last = [layer for layer in layers if next(layer.parameters(recurse=False), None) is not None][-1]
         self._at_once: bool | None = None
+        first = next(module.children(), None)
+        self._rows = first if isinstance(loss, OwnScore) and isinstance(first, OfRecords) else None
+        if self._rows is not None and not isinstance(self._rows.statistic, Statistic):
+            self._rows = None  # a user's must not see two records at once
 
     def each(self, model: Tensor, x: Tensor, y: Tensor, *others: Tensor) -> Tensor:
         """(n,) losses of records x (n, *shape) with labels y (n, ...).
@@ -354,7 +359,11 @@ class RecordLoss:
         """(n, M) the gradients of the records' losses in `model`, each of its record alone.
 
         All at once, or one after the other where `torch.func` cannot differentiate the module or the loss at once.
+        The rows of a statistic are the slopes of its score: `torch.func` takes a second to import.
         """
+        if self._rows is not None:
+            rows: Tensor = self._rows(x)
+            return rows.neg()
         if self._at_once is None:
             self._at_once = self._takes_records_at_once(model, x[:1], y[:1], *others)
         if self._at_once:
