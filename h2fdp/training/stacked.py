@@ -76,8 +76,9 @@ class PaddedBatches:
         self.counts = batches.counts
         self.divisors = batches.divisors
         self._most = batches.counts.max(axis=1, initial=0)
-        # Slots at which all devices draw all records, in their order.
-        self._whole = (batches.counts == records.sizes[rows]).all(axis=1) & (variants is None)
+        # Slots at which all devices draw all records, in their order; a GPU would have a call for each device.
+        plain = variants is None and records.x.device.type == "cpu"
+        self._whole = (batches.counts == records.sizes[rows]).all(axis=1) & plain
         for slot in np.flatnonzero(self._whole):
             columns = np.arange(batches.indices.shape[2])
             others = columns >= batches.counts[slot, :, None]
