@@ -62,7 +62,45 @@ class Placed(nn.Module):
         return self.scores((self.words(x.long()) + places).tanh().mean(dim=1))
 
 
-for kind in (Residual, Reading, Placed):
+class Attending(nn.Module):
+    """Attention of torch to the record itself, to other words, and of one query that all records share."""
+
+    def __init__(self, batch_first=True):
+        super().__init__()
+        self.words, self.query = nn.Embedding(5, 6), nn.Parameter(torch.randn(1, 2, 6))
+        self.itself = nn.MultiheadAttention(6, 2, batch_first=batch_first)
+        self.across, self.apart = nn.MultiheadAttention(6, 3, bias=False, batch_first=True), nn.MultiheadAttention(6, 1)
+        self.scores, self.batch_first = nn.Linear(6, 3), batch_first
+
+    def forward(self, x):
+        words = self.words(x.long())
+        own = words if self.batch_first else words.transpose(0, 1)
+        own = self.itself(own, own, own, need_weights=not self.batch_first)[0]
+        own = own if self.batch_first else own.transpose(0, 1)
+        asked = self.across(self.query.expand(len(x), -1, -1), own, own)[0]
+        first, second, third = (each.transpose(0, 1) for each in (asked, own, words))
+        twice = self.apart(self.apart(first, second, third)[0], second, third)[0]
+        return self.scores(twice.sum(dim=0))
+
+
+def vision():
+    torchvision = pytest.importorskip("torchvision")
+    shape = {"image_size": 8, "patch_size": 4, "num_layers": 2, "num_heads": 2, "hidden_dim": 6, "mlp_dim": 8}
+    module = torchvision.models.VisionTransformer(**shape, num_classes=3)
+    module.conv_proj = nn.Conv2d(2, 6, 4, stride=4)
+    nn.init.normal_(module.heads.head.weight)  # zero as it comes
+    return module
+
+
+def encoder(evaluated=False):
+    layer = nn.TransformerEncoderLayer(6, 2, 8, dropout=0.0, batch_first=True)
+    module = nn.Sequential(
+        nn.Flatten(2), nn.Linear(64, 6), nn.TransformerEncoder(layer, 2), nn.Flatten(), nn.Linear(12, 3)
+    )
+    return module.eval() if evaluated else module
+
+
+for kind in (Residual, Reading, Placed, Attending):
     kind.__module__ = "h2fdp.tests"  # as if a library had it
 
 IMAGES, WORDS = (2, 8, 8), (7,)
@@ -96,6 +134,15 @@ MODELS = {
     "some layers of convolutions": (parts(Residual, "last"), IMAGES),
     "some layers of words": (parts(Reading, "scores"), WORDS),
     "adapters": (adapted, WORDS),
+    "attention": (Attending, WORDS),
+    "attention by position": (lambda: Attending(batch_first=False), WORDS),
+    "a transformer of torch": (encoder, IMAGES),
+    "an evaluated transformer of torch": (lambda: encoder(evaluated=True), IMAGES),
+    "a transformer of torchvision": (vision, IMAGES),
+    "attention with a frozen map": (
+        lambda: fine_tuned(Attending, FineTuning.model_validate({"train": ["itself.in_*", "scores", "across.out*"]})),
+        WORDS,
+    ),
     "layers of torch": (
         lambda: nn.Sequential(nn.Flatten(), nn.Linear(128, 4), nn.LayerNorm(4), nn.Linear(4, 3)),
         IMAGES,
@@ -187,7 +234,11 @@ class Own(nn.Module):
     [
         (Own, "Own is no library's, and might mix records"),
         (lambda: nn.Sequential(nn.Conv2d(2, 2, 3, groups=2)), r"norms of gradients in 0 \(Conv2d\) are not known"),
-        (lambda: nn.TransformerEncoderLayer(4, 2, 8), r"self_attn \(MultiheadAttention\) are not known"),
+        (
+            lambda: nn.Sequential(nn.MultiheadAttention(4, 2, add_bias_kv=True)),
+            r"0 \(MultiheadAttention\) are not known",
+        ),
+        (lambda: nn.Sequential(nn.Conv1d(2, 1, 3, bias=False)), r"0 \(Conv1d\) are not known"),
         (lambda: nn.Sequential(*[nn.Linear(4, 4)] * 2), "layers share parameters"),
     ],
 )
