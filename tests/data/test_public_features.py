@@ -85,7 +85,7 @@ def test_whitening_is_the_principal_axes_by_their_deviations():
 @pytest.fixture
 def few_crops(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(module, "_CROPS", 60)
+    monkeypatch.setattr(module, "CROPS", 60)
     monkeypatch.setattr(module, "_LEAVES", 40)
     module._whitening.cache_clear()
     yield
