@@ -55,6 +55,7 @@ MARKS = {
     "tests/runtime/test_equal_bits.py": "ray",
     "tests/runtime/test_split_subnets.py": "ray",
     "tests/sweeps/test_from_python.py": "run",
+    "tests/sweeps/test_choice.py": "run",
     "tests/sweeps/test_one_curve.py": "run",
     "tests/sweeps/test_running.py": "run",
     "tests/sweeps/test_side_by_side.py": "process",

@@ -68,10 +68,24 @@ def plan_command(
     settings: Settings = None,
     data_root: DataRoot = None,
     as_json: AsJson = False,
+    choose: Annotated[
+        str | None, typer.Option(metavar="trust", help="Instead: the cheapest trust for an accuracy.")
+    ] = None,
+    accuracy: Annotated[float | None, typer.Option(min=0, max=1, help="What the chosen trust has to reach.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Of the choice.", show_default="the file's")] = None,
+    joules: Annotated[float | None, typer.Option(min=0, help="The most that its run may spend.")] = None,
 ) -> None:
-    """Print the controller's first decision and the reasons for it, without training."""
+    """Print the controller's first decision and the reasons for it, without training; or choose whom to trust."""
     from h2fdp.run.api import plan
 
+    if choose is not None or accuracy is not None:
+        from h2fdp.cli.study import choose_command
+
+        if choose != "trust" or accuracy is None:
+            text = "expected both, as --accuracy 0.85 --choose trust"
+            raise UserError(text, "--choose" if choose != "trust" else "--accuracy")
+        choose_command(file, settings, data_root, as_json, accuracy, epsilon, joules)
+        return
     planned = plan(file, settings or [], data_root)
     if as_json:
         print_json(planned.as_dict())

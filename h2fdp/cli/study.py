@@ -21,6 +21,7 @@ from h2fdp.cli.terminal import (
     print_json,
     print_problem,
     print_table,
+    print_text,
 )
 from h2fdp.wording import SCORES, word
 
@@ -63,6 +64,56 @@ def study_command(
         return
     _show(studied)
     print_facts({"files": studied.directory, "picture": picture, "report": page})
+
+
+def choose_command(
+    file: Path,
+    settings: list[str] | None,
+    data_root: Path | None,
+    as_json: bool,
+    accuracy: float,
+    epsilon: float | None,
+    joules: float | None,
+) -> None:
+    """The cheapest trust for an accuracy, see `choose_trust`."""
+    from h2fdp.experiment.file import named_document, parse_setting
+    from h2fdp.sweeps.choice import choose_trust
+    from h2fdp.sweeps.one_curve import Stopped
+    from h2fdp.sweeps.study import SharedInputs
+
+    document, changes, shared = named_document(file), list(map(parse_setting, settings or ())), SharedInputs(data_root)
+    with interruptible() as interrupt, watched(interrupt, 1, overwrite=False, quiet=False) as options:
+        try:
+            found = choose_trust(document, changes, shared, options, accuracy, epsilon, joules)
+        except Stopped as stopped:
+            print_problem(str(stopped))
+            raise typer.Exit(interrupt.exit_code) from None
+    if as_json:
+        print_json(found.as_dict())
+        return
+    print_text(f"{found.answer}: price {found.price:g}")
+    facts = {
+        "accuracy": f"{100 * found.score:.2f} ± {100 * found.half:.2f} % (asked: {100 * accuracy:g} %)",
+        "as it is": f"{100 * found.before:.2f} %",
+        "epsilon": f"{found.epsilon:g} for every observer",
+        "network": f"{found.plan.joules:.3g} J, {found.plan.seconds:.3g} s",
+        "runs": found.directory,
+    }
+    if found.without:
+        rows = [
+            {
+                "edge server": name,
+                "buy": found.states[name],
+                "price": found.prices[name],
+                "without it, %": f"{100 * each:.2f}",
+            }
+            for name, each in list(found.without.items())[:_MOST_ROWS]
+            for price in [found.prices[name]]
+        ]
+        print_table(rows)
+        if len(found.without) > len(rows):
+            typer.echo(f"and {len(found.without) - len(rows)} more (--json has them all)")
+    print_facts(facts)
 
 
 def _show(studied: Studied) -> None:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 import numpy as np
 from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 
-from h2fdp.config.fields import Expect, Probability, Section, word_to_bool
+from h2fdp.config.fields import Expect, NonNegative, Probability, Section, word_to_bool
 from h2fdp.errors import UserError, hint
 from h2fdp.network.devices import OF_BATTERIES, OF_STEPS, OF_TARGETS, Column, Floats, Rule
 from h2fdp.network.links import Link, Wire, in_series, link_of
@@ -74,12 +74,24 @@ class TrustSection(Section):
         relay: the probability of a relay of masked vectors; all edge servers must be relays: `{relay: 1}`.
         exact: the numbers above are exact shares of the edge servers (of those with devices, and of those above them),
             rounded; the seed decides only which servers they are.
+        prices: what it costs to trust an edge server, by its name, `default` for all others, for `h2fdp plan --choose
+            trust`. Next to prices `secure-sum` and `relay` are prices, too: of the secure sums of one edge server, and
+            of relays for the whole network. Null: 1 each.
     """
 
     trusted: Probability | None = Field(default=None, validation_alias=AliasChoices("trusted", "probability"))
     secure_sum: Probability | None = Field(default=None, alias="secure-sum")
     relay: Probability | None = None
     exact: Annotated[bool, Expect("true or false")] = False
+    prices: Annotated[dict[str, NonNegative] | None, Expect("names with numbers, as {default: 1, edge-3: 5}")] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _all_are_prices(cls, values: Any) -> Any:
+        if not (isinstance(values, dict) and isinstance(values.get("prices"), dict)):
+            return values
+        priced = {key: values[key] for key in ("secure-sum", "relay") if values.get(key) is not None}
+        return {key: each for key, each in values.items() if key not in priced} | {"prices": values["prices"] | priced}
 
     @model_validator(mode="after")
     def _probabilities(self) -> Self:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from h2fdp.algorithms import WeightedAverage
 from h2fdp.costs.batteries import BATTERY
@@ -23,6 +24,7 @@ from h2fdp.errors import UserError
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.network import Topology
 from h2fdp.privacy.vectors import GAUSSIAN
+from h2fdp.protocol.planned_releases import PlannedNoise
 from h2fdp.run.forecast import budgets_of, noise_on_model, planned_work
 from h2fdp.run.prepare import prepare
 from h2fdp.run.recipe import FARTHEST
@@ -54,8 +56,8 @@ class NetworkPlan:
     depends: str = ""
 
 
-def plan_network(config: ExperimentFile, topology: Topology, source: DataSource) -> NetworkPlan:
-    """The plan of an experiment on a network; nothing is trained, and no training record's input is read.
+def planned(config: ExperimentFile, topology: Topology, source: DataSource) -> RunSetup:
+    """An experiment on a network, to be planned: no training record's input is read, and nothing can be trained.
 
     Args:
         source: of the records, whose numbers and labels say how many each device has.
@@ -67,7 +69,12 @@ def plan_network(config: ExperimentFile, topology: Topology, source: DataSource)
     if setup.noise is None:
         text = "this method adds no noise, so that neither trust nor epsilon changes its accuracy"
         raise UserError(f"{text}; expected one that does, as h2fdp", key="method.privacy")
-    costs = planned_work(setup).costs
+    return setup
+
+
+def plan_of(setup: RunSetup) -> NetworkPlan:
+    """The plan of a network."""
+    costs, topology = planned_work(setup).costs, setup.drawn
     return NetworkPlan(
         noise_of_way(setup),
         costs["energy_j"],
@@ -79,6 +86,15 @@ def plan_network(config: ExperimentFile, topology: Topology, source: DataSource)
         int(setup.data.sizes.sum()),
         next(_more_than_noise(setup), ""),
     )
+
+
+def squares_by_server(setup: RunSetup) -> NDArray[np.float64]:
+    """(N,) the part of each edge server and its devices in the square of the noise x, in a network of one tier."""
+    plan, facts = setup.first_plan, {each.name: each for each in setup.blueprint.facts}
+    known = PlannedNoise(facts, setup.noise)
+    variances = np.array([float(known.variances(plan, name).sum()) for name in plan.subnets])
+    parts = np.asarray(plan.weights) ** 2 * variances
+    return np.asarray(parts * noise_of_way(setup) ** 2 / parts.sum())
 
 
 def _blank(data: DeviceData) -> DeviceData:

@@ -52,22 +52,29 @@ class Curve:
     """A score over noise, from runs at a few levels.
 
     Attributes:
-        noise: (L,) of each level, ascending.
-        scores: of each level, one or several runs.
+        noise: (L,) of each level, ascending: the geometric mean of its runs.
+        runs: of each level the noise and the score of each run, (2, runs).
         falls: whether less of the score is better, so that it rises with the noise.
     """
 
     noise: Floats
-    scores: tuple[Floats, ...]
+    runs: tuple[Floats, ...]
     falls: bool = False
 
     @classmethod
-    def of_runs(cls, noise: Sequence[float], scores: Sequence[float], falls: bool = False) -> Curve:
-        """The curve of runs, of which those of equal noise (within 1 %) are one level."""
-        order = np.argsort(noise, kind="stable")
-        x, y = np.asarray(noise, float)[order], np.asarray(scores, float)[order]
-        starts = np.flatnonzero(np.diff(np.log(x)) > 0.01) + 1
-        return cls(np.array([each.mean() for each in np.split(x, starts)]), tuple(np.split(y, starts)), falls)
+    def of_runs(
+        cls, noise: Sequence[float], scores: Sequence[float], falls: bool = False, levels: Sequence[Any] | None = None
+    ) -> Curve:
+        """The curve of runs.
+
+        Args:
+            levels: what the runs of a level have in common; None: those of equal noise are one.
+        """
+        groups: dict[Any, list[tuple[float, float]]] = {}
+        for x, y, level in zip(noise, scores, noise if levels is None else levels, strict=True):
+            groups.setdefault(level, []).append((x, y))
+        runs = sorted((np.array(each, float).T for each in groups.values()), key=_middle)
+        return cls(np.array([_middle(each) for each in runs]), tuple(runs), falls)
 
     def __call__(self, noise: ArrayLike) -> Floats:
         """The score at each noise; outside of the levels that of the nearest one."""
@@ -99,7 +106,7 @@ class Curve:
     @cached_property
     def _means(self) -> Floats:
         sign = -1.0 if self.falls else 1.0
-        return sign * monotone([sign * each.mean() for each in self.scores], [len(each) for each in self.scores])
+        return sign * monotone([sign * each[1].mean() for each in self.runs], [each.shape[1] for each in self.runs])
 
     @cached_property
     def _cubics(self) -> Any:
@@ -111,11 +118,16 @@ class Curve:
     def _halves(self) -> Floats:
         from scipy.stats import t
 
+        off = [each[1] - self(each[0]) for each in self.runs]  # seeds may draw other networks, of other noise
+        squares = [float(((each - each.mean()) ** 2).sum()) for each in off]
         found = []
-        for level in range(len(self.scores)):
-            near = self.scores[max(level - 1, 0) : level + 2]
-            free = sum(len(each) - 1 for each in near)
-            squares = sum(float(((each - each.mean()) ** 2).sum()) for each in near)
-            one_more = np.sqrt(1 + 1 / len(self.scores[level]))
-            found.append(t.ppf(0.975, free) * np.sqrt(squares / free) * one_more if free else np.nan)
+        for level, each in enumerate(off):
+            near = slice(max(level - 1, 0), level + 2)
+            free = sum(len(one) - 1 for one in off[near])
+            deviation = np.sqrt(sum(squares[near]) / max(free, 1) * (1 + 1 / len(each)))
+            found.append(t.ppf(0.975, free) * deviation if free else np.nan)
         return np.array(found)
+
+
+def _middle(run: Floats) -> float:
+    return float(np.exp(np.log(run[0]).mean()))

@@ -24,7 +24,7 @@ from h2fdp.records.atomic import json_values, read_checked_json, write_checked_j
 from h2fdp.records.directory import has_content, locked
 from h2fdp.run.api import Experiment
 from h2fdp.run.identity import package_digest
-from h2fdp.run.network_plan import ALIKE, NetworkPlan
+from h2fdp.run.network_plan import ALIKE, NetworkPlan, plan_of
 from h2fdp.run.prelude import distance_of
 from h2fdp.run.result import Run
 from h2fdp.sweeps.api import PythonWatcher, document_of
@@ -58,7 +58,7 @@ class NetworkPlans:
         digest = digest_of(config, self._shared.network(topology))
         if digest not in self._known:
             try:
-                self._known[digest] = asdict(self._shared.plan(config, topology))
+                self._known[digest] = asdict(plan_of(self._shared.planned(config, topology)))
             except UserError as error:
                 raise located(error, document, settings) from error.__cause__
         return NetworkPlan(**self._known[digest])
@@ -168,7 +168,8 @@ class CurveMaker:
         score = judged_by(runs[0][1].summary)
         name = next(each for each in SCORES if SCORES[each] is score)
         scores = [float(run.metrics[score.column].iloc[-1]) for _, run in runs]
-        return Curve.of_runs(noise, scores, score.falls), list(zip(noise, scores, strict=True)), name
+        levels = [next(each.value for each in settings if each.key == EPSILON) for settings, _ in runs]
+        return Curve.of_runs(noise, scores, score.falls, levels), list(zip(noise, scores, strict=True)), name
 
     def sweep(self, networks: Sequence[Asked]) -> tuple[list[Setting], dict[str, Any]]:
         """The settings and the grid of a sweep with a run of each of these networks."""

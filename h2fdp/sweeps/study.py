@@ -34,7 +34,7 @@ from h2fdp.network import Topology
 from h2fdp.network.files import yaml_text
 from h2fdp.records.atomic import hash_of
 from h2fdp.run.identity import code_of, counted
-from h2fdp.run.network_plan import NetworkPlan, plan_network
+from h2fdp.run.network_plan import planned
 from h2fdp.run.prepare import prepare, spread
 from h2fdp.run.recipe import intervals_of
 from h2fdp.run.setup import RunSetup
@@ -91,13 +91,13 @@ class SharedInputs:
     def prepare(self, config: ExperimentFile, topology: Topology) -> RunSetup:
         return prepare(config, topology, data_root=self.root, data_source=configured_data(config.data, self._pool))
 
-    def plan(self, config: ExperimentFile, topology: Topology) -> NetworkPlan:
-        """The plan of a network, whose records networks of equal groups and seeds share; see `plan_network`."""
+    def planned(self, config: ExperimentFile, topology: Topology) -> RunSetup:
+        """A network to be planned, see `network_plan.planned`; those of equal groups and seeds share their records."""
         source = configured_data(config.data, self._pool)
         groups = [(subnet.name, subnet.size) for subnet in topology.subnets]
         key = json.dumps([config.model_dump(mode="json", include={"data", "seed"}), groups])
         data = kept(self._spread, key, lambda: spread(source, topology, config.seed, self.root), MOST_SPREAD)
-        return plan_network(config, topology, lambda *_: data)
+        return planned(config, topology, lambda *_: data)
 
     def request(self, config: ExperimentFile, topology: Topology) -> DataRequest | None:
         """The request of a run to its data set; None for a user's own function."""

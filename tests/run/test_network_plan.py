@@ -11,7 +11,7 @@ from h2fdp.data.federate import configured_data
 from h2fdp.privacy.accounting.accountants import gaussian_epsilon
 from h2fdp.protocol.planned_releases import noise_and_gradients
 from h2fdp.run.forecast import forecast, planned_work
-from h2fdp.run.network_plan import noise_of_way, plan_network
+from h2fdp.run.network_plan import noise_of_way, plan_of, planned
 from h2fdp.run.prelude import distance_of
 
 
@@ -30,7 +30,7 @@ def experiment_of(**settings):
 
 
 def plan(experiment):
-    return plan_network(experiment.config, experiment.topology, configured_data(experiment.config.data))
+    return plan_of(planned(experiment.config, experiment.topology, configured_data(experiment.config.data)))
 
 
 def _without(settings, key):
@@ -49,22 +49,22 @@ def _without(settings, key):
 )
 def test_it_is_the_plan_of_the_run(settings):
     experiment = experiment_of(topology=network(trust=settings.get("trust", 0.5)), **_without(settings, "trust"))
-    planned, run = plan(experiment), experiment.prepare()
+    found, run = plan(experiment), experiment.prepare()
     costs = planned_work(run).costs
-    assert planned.noise == pytest.approx(noise_of_way(run), rel=1e-9)
-    assert (planned.joules, planned.seconds, planned.bytes) == (costs["energy_j"], costs["clock_s"], costs["bytes"])
-    assert (planned.intervals, planned.records) == (run.config.training.intervals, run.data.sizes.sum())
-    assert (planned.edges, planned.devices) == (4, 20)
+    assert found.noise == pytest.approx(noise_of_way(run), rel=1e-9)
+    assert (found.joules, found.seconds, found.bytes) == (costs["energy_j"], costs["clock_s"], costs["bytes"])
+    assert (found.intervals, found.records) == (run.config.training.intervals, run.data.sizes.sum())
+    assert (found.edges, found.devices) == (4, 20)
 
 
 @pytest.mark.parametrize(("edges", "devices", "trust", "adders"), [(4, 5, 0.0, 20), (4, 5, 1.0, 4), (4, 5, 0.5, 12)])
 @pytest.mark.parametrize("epsilon", [0.5, 8.0])
 def test_the_noise_has_a_closed_form(edges, devices, trust, adders, epsilon):
     """x = 6000 sqrt(N) / (n mu) of N nodes that add noise; accounts are within 0.2 % of exact ones."""
-    planned = plan(experiment_of(topology=network(edges, devices, trust), model="softmax", epsilon=epsilon))
-    right = 6_000 * math.sqrt(adders) / (planned.records * distance_of(epsilon, 1e-5))
-    assert planned.noise == pytest.approx(right, rel=3e-3)
-    assert not planned.depends
+    found = plan(experiment_of(topology=network(edges, devices, trust), model="softmax", epsilon=epsilon))
+    right = 6_000 * math.sqrt(adders) / (found.records * distance_of(epsilon, 1e-5))
+    assert found.noise == pytest.approx(right, rel=3e-3)
+    assert not found.depends
 
 
 def test_models_of_equal_noise_have_one_law():

@@ -59,3 +59,12 @@ def test_few_levels_stand_for_a_short_range():
     assert levels_between(1.0, 1.0).size == 1
     assert levels_between(1.0, 1.3).tolist() == pytest.approx([1.0, 1.3])
     assert levels_between(0.1, 100.0).size == MOST_LEVELS
+
+
+def test_networks_that_differ_by_seed_have_a_band_of_their_scores_alone():
+    """Runs of a level whose noise differs, as networks that are drawn do, but which lie on one line."""
+    noise = np.array([1, 1.2, 0.9, 4, 4.4, 3.3, 16, 20, 14])
+    curve = Curve.of_runs(noise, 0.9 - 0.1 * np.log(noise), levels=np.repeat([1, 2, 3], 3))
+    assert curve.noise == pytest.approx([1.026, 3.872, 16.48], rel=1e-3)
+    assert (curve.band(noise) < 0.03).all()
+    assert curve(4.0) == pytest.approx(0.9 - 0.1 * np.log(4.0), abs=0.005)
