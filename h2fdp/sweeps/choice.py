@@ -110,7 +110,7 @@ class TrustChoice:
 
     @property
     def price(self) -> float:
-        """Of all that is bought."""
+        """The price of all that is bought."""
         return sum(self.prices.values())
 
     @property
