@@ -172,6 +172,10 @@ class Topology(Generated):
         object.__setattr__(self, "aggregators", in_order)
         if self.mobility is not None and self.visits is None:
             self.with_visits()  # refuses a trace of other nodes
+        for key, trace in {"carbon": self.carbon, "harvest": self.harvest}.items():
+            lost = {*self.access_points[0], *above}.difference(() if trace is None else trace.places)
+            if trace is not None and lost:
+                raise UserError(f"expected the region of every edge server, found none of {min(lost)}", key=key)
         if self.adversaries is not None and (wrong := self.adversaries.problems(self.names)):
             raise UserError(Problem(text, self.name, key) for key, text in wrong)
 

@@ -171,7 +171,7 @@ class Cloud:
     def _tell(self) -> None:
         """Tell the schedule how many devices of each subnet are not out of the run."""
         if self._charge is not None:
-            self._schedule.left(self._planner.left(self._charge))
+            self._schedule.devices_left(self._planner.left(self._charge))
 
     def releases(self, plan: IntervalPlan) -> Iterator[Release]:
         """Every release of the interval, as each observer sees it: the ledger's rows."""

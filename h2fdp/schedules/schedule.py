@@ -209,7 +209,7 @@ class Schedule(Protocol):
         """Whether training ends at this slot t_k, whatever the number of intervals."""
         return False
 
-    def left(self, counts: np.ndarray) -> None:
+    def devices_left(self, counts: np.ndarray) -> None:
         """Learn how many devices of each subnet (N,) are not out of the run, before it decides on an interval."""
         return
 

@@ -66,7 +66,7 @@ class TurnsController(Schedule):
         cost = self.cost(self._done, self._next(self._done))
         return any(spends > left for spends, left in zip(cost, self._budget_left(), strict=True))
 
-    def left(self, counts: np.ndarray) -> None:
+    def devices_left(self, counts: np.ndarray) -> None:
         self._alive = counts > 0
 
     def decide(self, interval: int, slot: int) -> Decision:
@@ -160,7 +160,10 @@ class TurnsController(Schedule):
         trace = self._context.topology.carbon
         assert trace is not None, "a budget of grams is refused without a trace"
         lasts = tau * float(np.max(costs.step.seconds)) if at_s is not None else trace.period_s
-        grams = joules * trace.mean(self._network.names, at_s or 0.0, lasts) / 3.6e6 / section.gco2
+        names, sizes = self._context.topology.access_points  # in a star those of the tree, of one edge server
+        grid = trace.mean(names, at_s or 0.0, lasts)
+        grid = grid if len(names) == len(joules) else np.array([np.average(grid, weights=sizes)])
+        grams = joules * grid / 3.6e6 / section.gco2
         joule = joule if section.joules is not None else 0.0  # in grams already
         return grams + joule * joules + second * seconds
 

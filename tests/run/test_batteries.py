@@ -14,6 +14,7 @@ from h2fdp.network.mobility import Mobility
 from h2fdp.network.traces import Trace
 from h2fdp.run import recorders
 from h2fdp.run.forecast import forecast
+from h2fdp.schedules import Decision, OwnSchedule
 from tests.networks import placed
 from tests.run.test_device_unit import DEEP, FLAT, PLAIN
 from tests.runtime.runs import assert_equal, recorded
@@ -62,11 +63,14 @@ def test_devices_pay_whole_intervals_until_one_is_too_dear(topology):
 
 def test_batteries_that_never_end_change_no_bit(tmp_path):
     plain = experiment(FLAT).run(tmp_path / "plain")
-    full = experiment(FLAT, 1e9).run(tmp_path / "full")
+    full = experiment(FLAT.with_devices(harvest_w=0, idle_w=0), 1e9).run(tmp_path / "full")
     for one, other in zip(plain.model.parameters(), full.model.parameters(), strict=True):
         assert torch.equal(one, other)
     rows = [(path / "privacy.jsonl").read_text() for path in (tmp_path / "plain", tmp_path / "full")]
     assert rows[0] == rows[1]
+    costs = ["energy_j", "delay_s", "clock_s", "bytes"]
+    assert plain.metrics[costs].equals(full.metrics[costs])
+    assert "gco2" not in full.metrics
 
 
 def test_a_killed_run_goes_on_with_the_batteries_that_are_left(tmp_path, monkeypatch):
@@ -90,6 +94,8 @@ def test_every_observer_keeps_to_the_target(tmp_path):
     assert all(0 < run.privacy.epsilon(observer) <= 4.0 for observer in ("edge", "peer", "cloud", "public"))
 
 
+NAMES = ("trusted", "secure-sum", "untrusted", "top")
+EVERYWHERE = Trace(("x",), ((0.0, 360.0),), dict.fromkeys(NAMES, "x"))
 SECRET = {"rate": 0.5, "secret": True}
 IDLE = FLAT.with_devices(idle_w=0.1)
 
@@ -103,7 +109,7 @@ IDLE = FLAT.with_devices(idle_w=0.1)
         ("control", IDLE, {"control": {"enabled": True}}),
         ("control", IDLE, {"control": {"accuracy": 0.5}}),
         ("control.gco2", PLAIN, {"control": {"gco2": 0.5}}),
-        ("topology", replace(PLAIN, mobility=Mobility((), Wire()), carbon=Trace(("x",), ((0, 1),))), {}),
+        ("topology", replace(PLAIN, mobility=Mobility((), Wire()), carbon=EVERYWHERE), {}),
     ],
 )
 def test_what_no_battery_goes_with_is_refused(key, topology, settings):
@@ -132,12 +138,25 @@ def there(run):
 
 ALONE = replace(PLAIN, radio=Radio(fading="none"))  # no secure sums: no price depends on who else takes part
 MOVING = replace(ALONE, mobility=Mobility([(3, "trusted/1", "untrusted", 20.0), (5, "trusted/2", "-")]))
+
+
+class Alternating(OwnSchedule):
+    """All devices in even intervals, one of each edge server in odd ones."""
+
+    reads_releases = False
+
+    def choose(self, interval, slot):
+        counts = self.context.participation if interval % 2 == 0 else np.ones_like(self.context.participation)
+        return Decision(self.context.local_steps, self.context.step_size, counts)
+
+
 CASES = {
     "all": {},
+    "a schedule of one's own": {"method": {"extends": "h2fdp", "schedule": "tests.run.test_batteries:Alternating"}},
     "drawn": {"participation": 0.67},
     "in turns": {"device_turns": 2},
     "epochs": {"local_steps": None, "local_epochs": 1, "aggregate_every": None, "aggregations_per_interval": 0},
-    "edge servers in turns": {"control": {"joules": 1.0, "turns": 0.5, "tau_max": 8}},
+    "edge servers in turns": {"control": {"joules": 1.0, "turns": 0.5, "tau_max": 4}},
     "Algorithm 1": {"control": {"enabled": True}, "calibration": "accounted"},
     "moving": {"topology": MOVING},
     "whole devices": {"protects": "device"},
@@ -234,10 +253,8 @@ def test_turns_by_battery_are_as_many_as_it_pays_for_and_spread_evenly():
 def test_grams_are_the_joules_of_each_region_at_its_hour(tmp_path):
     """A grid that is the same everywhere: joules times it; one that is 0 at an edge server: what others spend; in the
     second hour twice as much."""
-    names = ("trusted", "secure-sum", "untrusted", "top")
-    everywhere = Trace(("x",), ((0.0, 360.0),), dict.fromkeys(names, "x"))
     for topology in (FLAT, DEEP, FLAT.as_star()):
-        run = experiment(replace(topology, carbon=everywhere)).prepare()
+        run = experiment(replace(topology, carbon=EVERYWHERE)).prepare()
         columns = run.bill.columns(run.first_plan)
         assert columns["gco2"] == pytest.approx(columns["energy_j"] * 1e-4, rel=1e-12)
     places = {"trusted": "x", "untrusted": "y"}
@@ -265,5 +282,8 @@ def test_a_budget_of_grams_is_kept_and_turns_follow_the_grid():
         columns = [run.bill.columns(each.plan) for each in forecast(run)]
         spent.append([sum(each[name] for each in columns) for name in ("energy_j", "gco2")])
     assert spent[1][1] <= 1e-6
+    star = experiment(replace(network, carbon=EVERYWHERE, subnets=ALONE.subnets).as_star(), control={"gco2": 3e-6})
+    columns = [star.prepare().bill.columns(each.plan) for each in forecast(star.prepare())]
+    assert 0 < sum(each["gco2"] for each in columns) <= 3e-6
     per_joule = [grams / joules * 3.6e6 for joules, grams in spent]
     assert per_joule[1] < 130 < 200 < per_joule[0]
