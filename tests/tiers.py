@@ -31,6 +31,7 @@ ROOT = Path(__file__).parents[1]
 MARKS = {
     "tests/cli/test_command_line.py": "process",
     "tests/cli/test_sweep_command.py": "run",
+    "tests/experiments/test_combinations.py": "run",
     "tests/experiments/test_schedules_in_runs.py": "run",
     "tests/experiments/test_association.py": "run",
     "tests/experiments/test_utility.py": "run",

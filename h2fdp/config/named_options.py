@@ -41,7 +41,7 @@ class Choices(Generic[OptionsType]):
     Args:
         own: what a user's own part must be; None where none is accepted.
         unnamed: the choice that a mapping without a name stands for; None where a name is required.
-        gone: names of former choices -> what to state instead.
+        instead: names that are no choices, or are none any more -> a predicate that says what to state.
 
     >>> colours: Choices[Options] = Choices()
     >>> @colours.register
@@ -56,9 +56,9 @@ class Choices(Generic[OptionsType]):
     """
 
     def __init__(
-        self, own: OwnKind | None = None, unnamed: str | None = None, gone: Mapping[str, str] | None = None
+        self, own: OwnKind | None = None, unnamed: str | None = None, instead: Mapping[str, str] | None = None
     ) -> None:
-        self.own, self.unnamed, self.gone = own, unnamed, gone or {}
+        self.own, self.unnamed, self.instead = own, unnamed, instead or {}
         self.models: dict[str, type[Options]] = {}
 
     def register(self, model: type[Registered]) -> type[Registered]:
@@ -133,8 +133,8 @@ class Choices(Generic[OptionsType]):
         if isinstance(name, str) and ":" in name and self.own is not None:
             return own_part(value, folder, self.own)
         if not isinstance(name, str) or name not in self.models:
-            if instead := self.gone.get(str(name)):
-                raise self._wrong_name(f"{quote(name)} is gone; {instead}", name, word)
+            if predicate := self.instead.get(str(name).lower().replace("_", "")):
+                raise self._wrong_name(f"{quote(name)} {predicate}", name, word)
             near = hint(name, self.names)
             if not near and self.own is not None and isinstance(name, str) and re.fullmatch(_DOTTED, name):
                 near = f"; did you mean `{':'.join(name.rsplit('.', 1))}`?"

@@ -30,7 +30,20 @@ from h2fdp.errors import UserError
 from h2fdp.streams import Streams
 
 RECORDS = OwnKind("a function for records")
-DATA_SETS: Choices[DataOptions] = Choices(RECORDS)
+_FORMATS = {
+    "images": "folder imagefolder imagedir jpeg jpg png pictures photos",
+    "table": "csv tsv parquet excel pandas dataframe tabular",
+    "npz": "npy numpy array arrays",
+    "huggingface": "hf datasets arrow",
+}
+DATA_SETS: Choices[DataOptions] = Choices(
+    RECORDS,
+    instead={
+        word: f"is `{{name: {name}, path: ...}}` here (docs/data.md)"
+        for name, words in _FORMATS.items()
+        for word in words.split()
+    },
+)
 _ALL: tuple[type[DataOptions], ...] = (
     Digits, FashionMnist, Mnist, Cifar10, Cifar100, TinyImageNet, Femnist, Shakespeare, StackOverflow,
     Synthetic, Images, Npz, Table, HuggingFace, Leaf

@@ -206,8 +206,9 @@ def budgets_of(setup: RunSetup) -> Mapping[Observer, float]:
     account keeps to the target: then it is a budget of every observer that has none.
     """
     stated, schedule = setup.config.privacy.budget, setup.traits
-    free = schedule.ends_by_account or (setup.iterations is not None and not schedule.keeps_to_iterations)
-    if setup.noise is None or setup.leaks or not free:
+    calibrated = setup.target is not None and schedule.foreseen  # to exactly what the run will release
+    limited = setup.iterations is not None and not schedule.keeps_to_iterations and not calibrated
+    if setup.noise is None or setup.leaks or not (schedule.ends_by_account or limited):
         return stated
     return dict.fromkeys(setup.observers, setup.config.privacy.epsilon) | dict(stated)
 

@@ -219,5 +219,7 @@ class ScheduleOptions(Options, ScheduleTraits):
 
 SCHEDULES: Choices[ScheduleOptions] = Choices(
     OwnKind("a schedule, derived from `h2fdp.schedules.OwnSchedule`", ("choose", "build")),
-    gone={"utility": "its options go to a part of your own, `FOLDER/utility:Utility`, of experiments/parts in a clone"},
+    instead={
+        "utility": "is gone; state its options of a part of your own, `FOLDER/utility:Utility` (experiments/parts)"
+    },
 )

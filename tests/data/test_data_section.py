@@ -76,3 +76,11 @@ def test_a_wrong_section_is_told_by_its_key(value, message):
 def test_a_path_is_relative_to_the_file_and_written_absolute(tmp_path):
     written = empty_document("x.yaml", tmp_path / "a", {"data": {"name": "npz", "path": "../b/c.npz"}})
     assert check(File, written).data.path == str(tmp_path / "b" / "c.npz")
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [("folder", "images"), ("Image_Folder", "images"), ("csv", "table"), ("npy", "npz"), ("hf", "huggingface")],
+)
+def test_a_format_by_another_name_says_its_name_here(word, name):
+    assert f'"{word}" is `{{name: {name}, path: ...}}` here' in problem({"name": word, "path": "x"})
