@@ -14,6 +14,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -178,7 +179,7 @@ def run_intervals(
         except BudgetSpent as spent:
             state.spent_by = spent.observer
             return "budget spent"
-        models = ModelScores(setup, stack)
+        models, notes = ModelScores(setup, stack), stack.enter_context(ThreadPoolExecutor(1))
         edges = stack.enter_context(start_hosts(setup.blueprint, setup.config.runtime))
         hosts_alike = setup.noise is None or alike(edges)
         checkpoints = Checkpoints(directory, setup.config.runtime, digest, state, journal, hosts_alike=hosts_alike)
@@ -211,12 +212,14 @@ def run_intervals(
                 return "budget spent"
             signal_step("released", interval)
             run_interval(edges, cloud, plan)
-            if outcomes is not None and not outcomes.same(state.attempt, interval, cloud.model):
+            # Its digest goes to disk while the model is evaluated.
+            same = None if outcomes is None else notes.submit(outcomes.same, state.attempt, interval, cloud.model)
+            due = (interval + 1) % setup.config.training.evaluate_every == 0 or interval + 1 == total or cloud.ended
+            scores = models.scores(cloud) if due or cloud.scores else {}
+            if same is not None and not same.result():
                 text = f"interval {interval + 1} did not come out as it did before"
                 raise Unrepeatable(f"{text}: something that it computes from changed, which no digest covers")
             signal_step("ran", interval)
-            due = (interval + 1) % setup.config.training.evaluate_every == 0 or interval + 1 == total or cloud.ended
-            scores = models.scores(cloud) if due or cloud.scores else {}
             if cloud.close(scores.get(models.steering_loss)) and scores:
                 scores = models.scores(cloud)
             row: Row = {

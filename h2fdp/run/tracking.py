@@ -89,23 +89,28 @@ class _TensorBoard(Sink):
 
     def __init__(self, directory: RunDirectory, rows: Iterable[Row], accountant: str) -> None:
         with _installed("TensorBoard", "tensorboard", "false"):
-            from torch.utils.tensorboard import SummaryWriter
+            from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
+            from torch.utils.tensorboard import FileWriter
         self._accountant = accountant
         self._time = time.time() - sum(row["wall_s"] for row in rows)
         folder = directory.path / _EVENTS
         shutil.rmtree(folder, ignore_errors=True)
-        self._writer = SummaryWriter(str(folder))
+        self._writer, self._summary, self._flushed = FileWriter(str(folder)), Summary, -math.inf
         for row in rows:
             self._add(row)
 
     def _add(self, row: Row) -> None:
         self._time += row["wall_s"]
-        for tag, value in scalars(row, self._accountant).items():
-            self._writer.add_scalar(tag, value, row["interval"], self._time)
+        values = [
+            self._summary.Value(tag=tag, simple_value=value) for tag, value in scalars(row, self._accountant).items()
+        ]
+        self._writer.add_summary(self._summary(value=values), row["interval"], self._time)
 
     def after(self, plan: IntervalPlan, row: Row) -> None:
         self._add(row)
-        self._writer.flush()
+        if time.monotonic() - self._flushed >= 1.0:  # which waits for another thread: a twentieth of a short interval
+            self._writer.flush()
+            self._flushed = time.monotonic()
 
     def close(self, end: str) -> None:
         self._writer.close()
