@@ -36,7 +36,7 @@ def check_network(
         if network is not topology:
             times = AggregationTimes()  # edge servers relay
         found = [*_of_choices(experiment, topology), *_of_trust(experiment, topology)]
-        if experiment.method.local_objective.memory is not None:
+        if experiment.method.local_objective.memory is not None or experiment.training.optimizer is not None:
             found += _of_memory(experiment, network)
         if isinstance(server := experiment.method.server, ServerOptions):
             found += server.refusals(experiment, topology, network)
@@ -91,15 +91,17 @@ def _of_trust(experiment: ExperimentFile, topology: Topology) -> Found:
 def _of_memory(experiment: ExperimentFile, network: Topology) -> Found:
     """Devices that add no noise to their steps would remember raw gradients; where devices are protected, they may."""
     method = experiment.method
-    placement, memory = method.privacy, method.local_objective.memory
-    if not placement.private or placement.protects == "device":
+    placement, key, memory = method.privacy, "method.objective", method.local_objective.memory
+    if (optimizer := experiment.training.optimizer) is not None and optimizer.keeps:
+        key, memory = "training.optimizer.state", f"moments of {optimizer.name}"
+    if memory is None or not placement.private or placement.protects == "device":
         return
     for subnet in network.subnets:
         place = placement.place((subnet.trust,), 1)
         if place is None or place.holder is not Holder.STEP:
             text = f"devices of {subnet.name}, which is {subnet.trust}, add no noise to their steps, and would keep raw"
             right = "privacy dp-sgd, local with noise: steps, or untrusted edge servers"
-            yield "method.objective", f"{text} what they remember ({memory}); expected {right}"
+            yield key, f"{text} what they remember ({memory}); expected {right}"
             return
 
 

@@ -16,6 +16,7 @@ from h2fdp.errors import EXPERIMENT_REFUSALS, refused
 from h2fdp.experiment import privacy_rules
 from h2fdp.experiment.privacy_rules import Found
 from h2fdp.experiment.sections import ExperimentFile
+from h2fdp.privacy import Pipeline
 from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.training.local_steps import LocalObjective, OwnModels, pull_of
 from h2fdp.training.losses import LOSSES, NamedLoss
@@ -167,6 +168,13 @@ def _of_optimizer(experiment: ExperimentFile, objective: LocalObjective) -> Foun
         (key, objective.memory is not None, "null, or an objective that remembers nothing", name),
         (key, method.traits.controlled, "null, or control.enabled: false", name),
         ("training.momentum", training.momentum > 0, f"0, as {name} has its own", training.momentum),
+    )
+    kept = training.optimizer is not None and training.optimizer.keeps
+    feedback = Pipeline(experiment.compression.of_devices).remembers
+    yield from refused(
+        "devices keep moments of their own, from one interval of all to the next, and nothing else",
+        (f"{key}.state", kept and method.traits.buffers, "fresh, or schedule fixed", "kept"),
+        ("compression.device.error_feedback", kept and feedback, "false, or state: fresh", "true"),
     )
 
 

@@ -256,6 +256,12 @@ def refusals(experiment: Any, topology: Any, network: Any) -> Iterator[tuple[str
         ("training.participation", part != 1, "1, with a trace for who takes part", f"{part:g}"),
         ("training.device_turns", training.turns != 1, "1", training.device_turns),
         ("method.objective", memory is not None, "one without a memory, which stays behind", memory),
+        (
+            "training.optimizer.state",
+            getattr(training.optimizer, "keeps", False),
+            "fresh, as state stays behind",
+            "kept",
+        ),
         ("compression.device", bool(compression.of_devices), "null", "a compressor"),
         ("compression.edge", bool(compression.of_edges), "null", "a compressor"),
         ("runtime.placement", experiment.runtime.placement == "entity", "packed or subnet", "entity"),

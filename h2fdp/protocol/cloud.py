@@ -59,7 +59,7 @@ class Cloud:
         edges: NodeGroup,
         schedule: Schedule,
         server: ServerUpdate | None = None,
-        remembers: bool = False,
+        remembers: int = 0,
         meter: Meter | None = None,
         aggregators: Mapping[str, UpperAggregator] | None = None,
         uplinks: Uplinks | None = None,
@@ -74,7 +74,7 @@ class Cloud:
         self._schedule = schedule
         self._lies, self._measures = lies, measures
         self._server = Average() if server is None else server
-        self._memories = DeviceMemories(model.numel()) if remembers else None
+        self._memories = DeviceMemories(remembers) if remembers else None
         self._refuse_unprotected_variate()
         self._meter, self._down = meter, down
         self._reverts = type(schedule).kept is not Schedule.kept  # it may continue from another model
@@ -146,7 +146,7 @@ class Cloud:
         return self._schedule.ends(self.next_slot)
 
     def memories(self, edge: str) -> Mapping[int, Tensor]:
-        """Row -> what each device of a subnet remembers (M,), of those that took part in an interval."""
+        """Row -> what each device of a subnet remembers, of those that took part in an interval."""
         return {} if self._memories is None else self._memories.known(edge)
 
     def plan(self, interval: int, noise: NoiseChoice | None = None) -> IntervalPlan:

@@ -38,6 +38,7 @@ class DeviceGroup:
         device_name: from a row within the subnet to the device's name, the node of its noise streams.
         probe: how to measure for a schedule of a user's own; None in runs that never do.
         augment: how records are changed in each step; None for records as they are.
+        keeps_moments: what they remember is what their steps go on with, and not a part of their uploads.
     """
 
     streams: Streams
@@ -49,6 +50,7 @@ class DeviceGroup:
     engine: Engine
     probe: Probe | None = None
     augment: Augment | None = None
+    keeps_moments: bool = False
 
     def train(self, model: Tensor, order: Order) -> TrainingResult:
         """Local steps (7)-(8) of the ordered devices from `model` (M,), and what each of them uploads: (s, M).
@@ -80,7 +82,8 @@ class DeviceGroup:
         if self.augment is not None:
             nodes = list(map(self.device_name, order.rows.tolist()))
             variants = Variants(self.augment, self.streams, nodes, begun.interval, begun.first_slot)
-        return StepTerms(corrections, noise, order.watched, variants)
+        kept = order.memory if self.keeps_moments else None
+        return StepTerms(corrections, noise, order.watched, variants, kept)
 
     def held(self, order: Order | MeasuringOrder) -> np.ndarray:
         """(s,) the ordered devices' rows in `records`."""
@@ -112,7 +115,8 @@ class DeviceGroup:
             steps=np.full(len(order.rows), len(order.segment.slots)) if order.steps is None else order.steps,
             rows=order.rows,
             facts=order.facts,
-            memory=None if order.memory is None else order.memory.clone(),  # which stages write into
+            # Stages write into it.
+            memory=None if order.memory is None or self.keeps_moments else order.memory.clone(),
         )
 
     def measure(self, model: Tensor, order: MeasuringOrder) -> Measured:
@@ -130,7 +134,8 @@ def released(pipeline: Pipeline, trained: TrainingResult, received: Tensor, at: 
         received: (M,) what they were sent, or (s, M) what each was.
     """
     sent = pipeline.encode(trained.updates, received, at)
-    kept = TrainingResult(sent, trained.personal) if pipeline.hides else replace(trained, updates=sent)
+    sent_alone = replace(trained, updates=sent, last_steps=None)
+    kept = sent_alone if pipeline.hides else replace(trained, updates=sent)
     return kept if at.memory is None else replace(kept, memory=at.memory)
 
 

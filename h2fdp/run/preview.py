@@ -200,8 +200,8 @@ _COPIES, _COPIES_KEPT = 4, 8
 
 def _bytes(run: RunSetup, hosts: int) -> float:
     """The bytes that all processes of a run take at its most, roughly."""
-    copies = _COPIES * (1 + hosts) + (_COPIES_KEPT * run.drawn.devices if run.blueprint.remembers else 0)
-    return _PROCESS_BYTES * (1 + hosts) + 3 * run.blueprint.data_bytes + 4 * run.initial.numel() * copies
+    values = _COPIES * (1 + hosts) * run.initial.numel() + _COPIES_KEPT * run.drawn.devices * run.blueprint.remembers
+    return _PROCESS_BYTES * (1 + hosts) + 3 * run.blueprint.data_bytes + 4 * values
 
 
 _STEPS, _REPEATS = 5, 3

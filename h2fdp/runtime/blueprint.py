@@ -16,6 +16,7 @@ from h2fdp.algorithms.fedavg import Plain
 from h2fdp.data.augmentation import Augment
 from h2fdp.data.federated import DeviceData
 from h2fdp.data.synthetic import LARGEST_HELD
+from h2fdp.models.construct import ParameterLayout
 from h2fdp.models.finetuning import kept_once
 from h2fdp.network import TRUSTS, Adversaries, Lies, Subnet, Topology, Trust
 from h2fdp.network.mobility import Visits
@@ -290,9 +291,13 @@ class Blueprint:
         return self._engine(self.clipping, self.objective, self.momentum, self.optimizer)
 
     @property
-    def remembers(self) -> bool:
-        """Whether each device keeps numbers, as many as a model has, from one interval to the next."""
-        return self.objective.memory is not None or Pipeline(self.compression).remembers
+    def remembers(self) -> int:
+        """The number of numbers that each device keeps from one interval to the next."""
+        moments = self.optimizer is not None and self.optimizer.keeps
+        if not (moments or self.objective.memory is not None or Pipeline(self.compression).remembers):
+            return 0
+        size = ParameterLayout(self.module()).size
+        return 2 * size + 1 if moments else size
 
     def scores(self) -> Scores:
         """A way to evaluate models, for one thread."""
@@ -331,6 +336,7 @@ class Blueprint:
             engine=engine,
             probe=probe,
             augment=self.augment,
+            keeps_moments=self.optimizer is not None and self.optimizer.keeps,
         )
 
     @cached_property

@@ -242,12 +242,14 @@ class StepTerms(Rows):
         noise: on every step's gradient; also where the batch is empty.
         watched: whether the last step is wanted by itself.
         variants: of the drawn records, over which their gradients are averaged; None for records as they are.
+        kept: (s, 2 M + 1) moments that devices kept, see `DescentState.kept`; None where they begin at 0.
     """
 
     corrections: Tensor | None = None
     noise: GradientNoise | None = None
     watched: bool = False
     variants: Variants | None = None
+    kept: Tensor | None = None
 
 
 PLAIN_TERMS = StepTerms()
@@ -261,7 +263,7 @@ class TrainingResult(Rows):
         updates: accumulated updates Delta_i = w_start - w_i, (7)-(8); eta sum_l g_i(l) for the plain objective.
         personal: personal models, where the objective has them.
         last_steps: w_i before the last step - w_i, where they were asked for; 0 without a step.
-        memory: (s, M) what they keep of what they uploaded, where a stage of the upload remembers.
+        memory: (s, ...) what they keep of what they uploaded, or of their steps; None where nothing.
     """
 
     updates: Tensor
@@ -270,13 +272,14 @@ class TrainingResult(Rows):
     memory: Tensor | None = None
 
     @classmethod
-    def room(cls, starts: Tensor, personal: bool, watched: bool) -> TrainingResult:
-        """Memory for the outcomes of devices that start at `starts` (s, M)."""
+    def room(cls, starts: Tensor, personal: bool, watched: bool, kept: Tensor | None = None) -> TrainingResult:
+        """Memory for the outcomes of devices that start at `starts` (s, M), and keep as much as in `kept`."""
 
         def empty() -> Tensor:
             return torch.empty_like(starts, memory_format=torch.contiguous_format)
 
-        return cls(empty(), empty() if personal else None, empty() if watched else None)
+        memory = None if kept is None else torch.empty_like(kept)
+        return cls(empty(), empty() if personal else None, empty() if watched else None, memory)
 
     def place(self, devices: Tensor | int, other: TrainingResult) -> None:
         """Set these devices' outcomes."""
@@ -300,13 +303,15 @@ OPTIMIZERS: Choices[AdamW] = Choices()
 
 @OPTIMIZERS.register
 class AdamW(Options):
-    """AdamW (Loshchilov and Hutter 2019), as `torch.optim.AdamW` steps; moments begin at 0 with each received model.
+    """AdamW (Loshchilov and Hutter 2019), as `torch.optim.AdamW` steps.
 
     Attributes:
         lr: the step size of the first interval, in place of `training.step_size`.
         beta1, beta2: the weights of what was before in the means of directions and of their squares.
         eps: added to the root of the mean of squares.
         weight_decay: a step multiplies the model by 1 - lr weight_decay.
+        state: `fresh` moments begin at 0 with each received model; `kept` ones go on, on the device, over all
+            intervals, which noise on steps or `protects: device` allow where anything is promised.
     """
 
     name: Literal["adamw"] = "adamw"
@@ -315,6 +320,12 @@ class AdamW(Options):
     beta2: Falling = 0.999
     eps: NonNegative = 1e-8
     weight_decay: NonNegative = 0.01
+    state: Literal["fresh", "kept"] = "fresh"
+
+    @property
+    def keeps(self) -> bool:
+        """Whether devices keep moments from one interval to the next."""
+        return self.state == "kept"
 
     def step(self, models: Tensor, way: Tensor, first: Tensor, second: Tensor, step_size: float, slot: int) -> Tensor:
         """(..., M) models after the slot-th step from 0; the moments (..., M) are changed in place."""
@@ -332,6 +343,22 @@ class AdamW(Options):
         )
         return models
 
+    def kept_step(self, state: DescentState, way: Tensor, step_size: float) -> DescentState:
+        """The state after a step of devices that took different numbers of steps before, each with its own moments."""
+        assert state.velocity is not None, "moments are kept"
+        assert state.squares is not None, "moments are kept"
+        assert state.steps is not None, "moments are kept"
+        first = state.velocity.lerp(way, 1 - self.beta1)
+        second = (state.squares * self.beta2).addcmul_(way, way, value=1 - self.beta2)
+        steps = state.steps + 1
+        # By Python's numbers: a power of a tensor's last numbers may have other bits.
+        counts = [int(each) for each in steps.flatten().tolist()]
+        corrections = ([1 - beta**count for count in counts] for beta in (self.beta1, self.beta2))
+        whole, root = (torch.tensor(each, device=way.device).view(steps.shape) for each in corrections)
+        down = (first / whole).div_((second / root).sqrt_().add_(self.eps))
+        models = torch.sub(state.models * (1 - step_size * self.weight_decay), down, alpha=step_size)
+        return replace(state, models=models, velocity=first, squares=second, steps=steps)
+
 
 @dataclass(frozen=True)
 class DescentState(Rows):
@@ -342,12 +369,21 @@ class DescentState(Rows):
         velocity: (..., M) of the momentum, or the first moment; None without.
         personal: (..., M) personal models; None without.
         squares: (..., M) the second moment; None without.
+        steps: (..., 1) that moments are made of, where devices keep them; None elsewhere.
     """
 
     models: Tensor
     velocity: Tensor | None = None
     personal: Tensor | None = None
     squares: Tensor | None = None
+    steps: Tensor | None = None
+
+    @property
+    def kept(self) -> Tensor | None:
+        """(..., 2 M + 1) both moments and the number of steps, which devices keep; None for nothing."""
+        if self.velocity is None or self.squares is None or self.steps is None:
+            return None
+        return torch.cat([self.velocity, self.squares, self.steps], dim=-1)
 
 
 @dataclass(frozen=True)
@@ -357,7 +393,7 @@ class Descent:
     Attributes:
         momentum: 0 for plain steps. Velocities never outlive an upload.
         head: coordinates at the end of a model that never leave a device, see `head_size`.
-        optimizer: that goes along the directions in another way; its moments never outlive an upload.
+        optimizer: that goes along the directions in another way.
     """
 
     objective: LocalObjective
@@ -370,8 +406,16 @@ class Descent:
         """Whether the objective's `correction` is added to directions, and is no model of a device."""
         return not isinstance(self.objective, OwnModels) and comparison_of(self.objective) is None
 
-    def begin(self, received: Tensor, corrections: Tensor | None = None) -> DescentState:
-        """The state at the received models (..., M), or at the models that devices had before, `corrections`."""
+    def begin(self, received: Tensor, corrections: Tensor | None = None, kept: Tensor | None = None) -> DescentState:
+        """The state at the received models (..., M), or at the models that devices had before, `corrections`.
+
+        Args:
+            kept: (..., 2 M + 1) moments from before, see `DescentState.kept`.
+        """
+        if kept is not None:
+            size = received.shape[-1]
+            first, second, steps = kept[..., :size], kept[..., size : 2 * size], kept[..., 2 * size :]
+            return DescentState(received, first, None, second, steps)
         velocity = torch.zeros(received.shape, device=received.device) if self.momentum or self.optimizer else None
         if not isinstance(self.objective, OwnModels):
             squares = None if self.optimizer is None else torch.zeros(received.shape, device=received.device)
@@ -399,6 +443,8 @@ class Descent:
         way, personal = self.objective.direction(state.models, gradient, received, state.personal)
         if correction is not None:
             way = way.add_(correction)
+        if self.optimizer is not None and state.steps is not None:
+            return self.optimizer.kept_step(replace(state, personal=personal), way, step_size)
         if self.optimizer is not None and state.velocity is not None and state.squares is not None:
             models = self.optimizer.step(state.models, way, state.velocity, state.squares, step_size, slot)
             return replace(state, models=models, personal=personal)

@@ -54,11 +54,11 @@ class LoopEngine:
         step_size: float,
         terms: StepTerms = PLAIN_TERMS,
     ) -> TrainingResult:
-        trained = TrainingResult.room(starts, self._descent.objective.personal, terms.watched)
+        trained = TrainingResult.room(starts, self._descent.objective.personal, terms.watched, terms.kept)
         for position, (start, row, steps) in enumerate(zip(starts, rows, batches.steps_done, strict=True)):
             own = terms.part(np.array([position]))
             correction = None if own.corrections is None else own.corrections[0]
-            state = self._descent.begin(start, correction)
+            state = self._descent.begin(start, correction, None if own.kept is None else own.kept[0])
             others: tuple[Tensor, ...] = ()
             if self._compares is not None:
                 assert correction is not None, "the model that the device had before"
@@ -70,7 +70,7 @@ class LoopEngine:
                 gradient = gradient if terms.noise is None else once(gradient)
                 moved = self._descent.step(state, gradient, start, step_size, correction, slot)
                 last, state = state.models - moved.models, moved
-            trained.place(position, TrainingResult(*self._descent.ended(start, state), last))
+            trained.place(position, TrainingResult(*self._descent.ended(start, state), last, state.kept))
         return trained
 
     def _gradient(

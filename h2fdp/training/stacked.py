@@ -228,7 +228,7 @@ class StackedEngine:
     ) -> TrainingResult:
         times = 1 if terms.variants is None else terms.variants.rule.times
         size = max(1, self._stack_size(records.x.shape[1:], records.x.device.type) // times)
-        trained = TrainingResult.room(starts, self._descent.objective.personal, terms.watched)
+        trained = TrainingResult.room(starts, self._descent.objective.personal, terms.watched, terms.kept)
         # Devices that stop early stand last in their stack, and like devices next to each other.
         order = np.argsort(-batches.steps_done, kind="stable")
         for stack in np.array_split(order, max(1, -(-len(rows) // size))):
@@ -253,7 +253,7 @@ class StackedEngine:
 
     def _train(self, stack: _Stack) -> TrainingResult:
         """One stack, whose devices' numbers of steps fall."""
-        state, ended = self._descent.begin(stack.starts, stack.terms.corrections), []
+        state, ended = self._descent.begin(stack.starts, stack.terms.corrections, stack.terms.kept), []
         last = torch.zeros_like(stack.starts) if stack.terms.watched else None
         starts, corrections = stack.starts, stack.terms.corrections if self._descent.corrects else None
         moving = len(starts)
@@ -280,7 +280,7 @@ class StackedEngine:
             state = moved
         whole = DescentState.joined([state.part(slice(moving)), *reversed(ended)])
         updates, personal = self._descent.ended(stack.starts, whole, None if rule is None else whole.models)
-        return TrainingResult(updates, personal, last)
+        return TrainingResult(updates, personal, last, None if whole.steps is None else whole.kept)
 
     def _in_place(self, stack: _Stack) -> LayeredGradients | None:
         """The rule where one device takes plain steps, w - eta g: each layer's gradient goes to the weights at once."""

@@ -1,9 +1,12 @@
 """Runs with AdamW on devices: accounts are those of plain steps, and what has no bound is refused."""
 
+from dataclasses import replace
+
 import pytest
 import yaml
 
 from h2fdp import Experiment, Topology, UserError
+from h2fdp.network.mobility import Mobility
 from tests.run.test_resume import assert_outlives_a_crash
 
 ADAMW = {"name": "adamw", "lr": 0.01, "weight_decay": 0.1}
@@ -35,6 +38,42 @@ def test_a_run_outlives_a_crash(tmp_path, monkeypatch):
     assert_outlives_a_crash(experiment(method=DP_SGD, optimizer="adamw"), tmp_path, monkeypatch)
 
 
+KEPT = ADAMW | {"state": "kept"}
+
+
+@pytest.mark.parametrize("kind", [{"method": DP_SGD}, {"method": STEPS, "clip_scope": "record"}, DEVICE])
+def test_kept_moments_change_models_and_no_account(kind, tmp_path):
+    fresh, kept = (
+        experiment(**kind, optimizer=each).run(tmp_path / name) for name, each in (("fresh", ADAMW), ("kept", KEPT))
+    )
+    assert (fresh.directory / "privacy.jsonl").read_bytes() == (kept.directory / "privacy.jsonl").read_bytes()
+    assert fresh.summary["model_sha256"] != kept.summary["model_sha256"]
+
+
+def test_a_run_with_kept_moments_outlives_a_crash(tmp_path, monkeypatch):
+    settings = {"faults": {"device_dropout": 0.3, "straggler": {"probability": 0.4}}, "participation": 0.5}
+    assert_outlives_a_crash(experiment(method=DP_SGD, optimizer=KEPT, **settings), tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("hosts", [2, 3])
+def test_threads_have_the_bits_of_one(hosts, tmp_path):
+    one, more = (
+        experiment(method=DP_SGD, optimizer=KEPT, runtime={"backend": "inline", "hosts": each}).run(
+            tmp_path / str(each)
+        )
+        for each in (1, hosts)
+    )
+    assert one.summary["model_sha256"] == more.summary["model_sha256"]
+
+
+def test_moments_that_stay_behind_are_refused_where_devices_move(tmp_path):
+    moving = Topology.regular(edges=2, devices=2, trust=0.5, seed=1)
+    moving = replace(moving, mobility=Mobility([(2, "edge-1/1", "edge-2")]))
+    settings = {"data": "digits", "model": "softmax", "method": DP_SGD, "calibration": "accounted"}
+    with pytest.raises(UserError, match=r"training.optimizer.state: devices change .*expected fresh.*found kept"):
+        Experiment(moving, **settings, optimizer=KEPT).prepare()
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -51,6 +90,14 @@ def test_a_run_outlives_a_crash(tmp_path, monkeypatch):
         (
             {"method": "fedavg", "engine": "compiled"},
             "runtime.engine: .*without training.optimizer adamw",
+        ),
+        (
+            {"method": {"extends": "hfl", "schedule": {"name": "buffered", "buffer": {"edge": 1}}}, "optimizer": KEPT},
+            r"training.optimizer.state: .*expected fresh, or schedule fixed, found kept",
+        ),
+        (
+            {"method": "fedavg", "optimizer": KEPT, "compression": {"device": {"top_k": 0.1, "error_feedback": True}}},
+            r"compression.device.error_feedback: .*expected false, or state: fresh",
         ),
         ({"method": "fedavg", "warm_up": 4}, "training.warm_up: .*expected at most 3, found 4"),
     ],

@@ -104,6 +104,6 @@ class KnownNoise(Rows):
     names: np.ndarray
 
     def add(self, gradients, slot, divisors):
-        for gradient, name, divisor in zip(gradients, self.names, divisors, strict=True):
+        for gradient, name, divisor in zip(gradients, self.names, divisors, strict=False):
             generator = torch.Generator().manual_seed(1000 * int(name) + slot)
             gradient += torch.randn(len(gradient), generator=generator) / float(divisor)
