@@ -106,6 +106,7 @@ MEASURING = {"name": "experiments.resource_budget:ResourceBudgetSchedule"}
 MEASURING |= {"units": 30.0, "step_cost": 1.0, "aggregation_cost": 5.0}
 OWN = {"extends": "h2fdp", "privacy": "dp-sgd", "objective": {"name": "mean-regularised", "penalty": 0.3}}
 TWO = {"topology": Topology("net", (placed("b", False, [9, 8], [9, 9]),)), "evaluate_devices": True}
+CHARGED = TWO["topology"].with_devices(battery_j=[1e9, 1.8e-5], harvest_w=1e-6, seconds_per_step=1)
 DRAWN = {"extends": "h2fdp", "objective": "pfedme", "privacy": {"name": "devices", "noise_multiplier": 2.0}}
 ONCE = {"aggregate_every": None, "aggregations_per_interval": 0}
 # method, settings, and the host that is killed after the first interval
@@ -117,8 +118,8 @@ ALONE = {
         COMPRESSED,
         None,
     ),
-    # Models of devices' own, of which a schedule has devices measure.
-    "own models": (OWN | {"schedule": MEASURING}, TWO | ONCE, None),
+    # Models of devices' own, of which a schedule has devices measure; the charge of their batteries is the cloud's.
+    "own models": (OWN | {"schedule": MEASURING}, TWO | ONCE | {"topology": CHARGED}, None),
     # Each device draws by itself whether it takes part.
     "secret draws": (DRAWN, TWO | {"participation": {"rate": 0.5, "secret": True, "cover": True}}, None),
     # A controller learns, and an edge server above another runs where the cloud does.
