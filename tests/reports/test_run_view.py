@@ -6,6 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from h2fdp import Experiment, Topology, UserError, report
+from h2fdp.privacy.statement import verdict_of
 from h2fdp.records import RunDirectory, read_summary
 from h2fdp.records.tables import write_table
 from h2fdp.reports.figures import DASHES, Series
@@ -21,9 +22,9 @@ def summary_of(run, **changes):
 def test_the_verdict_is_in_the_words_of_the_specification(spoilt):
     run = spoilt("fixed")
     worst = {
-        "edge": {"device": "a", "rdp": 0.9, "pld": 0.8},
-        "peer": {"device": "b", "rdp": 1.4, "pld": 1.2},
-        "cloud": {"device": "c", "rdp": 5.0, "pld": 1.0},
+        "edge": {"device": "a", "rdp": 0.9, "pld": 0.8, "verdict": verdict_of(1.0, 0.8)},
+        "peer": {"device": "b", "rdp": 1.4, "pld": 1.2, "verdict": verdict_of(1.0, 1.2)},
+        "cloud": {"device": "c", "rdp": 5.0, "pld": 1.0, "verdict": verdict_of(1.0, 1.0)},
     }
     summary_of(run, privacy={"delta": 1e-5, "claimed": 1.0, "worst": worst, "devices": {}})
     rows = {row[1]: row for row in verdict_rows(RunView.read(run, "run"))}
