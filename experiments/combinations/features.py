@@ -97,6 +97,13 @@ FEATURES: dict[str, Feature] = {
             "privacy": {"protects": "device"},
         }
     ),
+    "AdamW that goes on": Feature(
+        {
+            "training": {"optimizer": {"name": "adamw", "lr": 0.01, "state": "kept"}, "step_size": None},
+            "method": {"privacy": "dp-sgd"},
+        }
+    ),
+    "variants of images": Feature({"data": {"augment": {"flip": True, "crop": 1, "times": 2}}}),
     "an end by accuracy": _training(until={"accuracy": 0.3}),
     "weights by size": _training(weights="by-size"),
     "a prelude": Feature({"data": {"prelude": ["bounds", "moments"]}}),
