@@ -59,7 +59,7 @@ def test_a_resolved_section_is_read_back_equal(value):
         (
             {"name": "fashion-mnist", "alpha": 1},
             "x.yaml: data.alpha: `alpha` means nothing for fashion-mnist; allowed "
-            "here: name, validation, public, test, partition, prelude, normalize",
+            "here: name, validation, public, test, partition, prelude, augment, normalize",
         ),
         ({"name": "synthetic", "smallest_size": 3}, "data.smallest_size: unknown key; did you mean `data.records`?"),
         ({"name": "synthetic", "partition": "iid", "beta": 1}, "`beta` means nothing with `partition: iid`"),
