@@ -72,19 +72,19 @@ def plan_command(
         str | None, typer.Option(metavar="trust", help="Instead: the cheapest trust for an accuracy.")
     ] = None,
     accuracy: Annotated[float | None, typer.Option(min=0, max=1, help="What the chosen trust has to reach.")] = None,
+    price: Annotated[float | None, typer.Option(min=0, help="Or the most that it may cost.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Of the choice.", show_default="the file's")] = None,
     joules: Annotated[float | None, typer.Option(min=0, help="The most that its run may spend.")] = None,
 ) -> None:
     """Print the controller's first decision and the reasons for it, without training; or choose whom to trust."""
     from h2fdp.run.api import plan
 
-    if choose is not None or accuracy is not None:
+    if any(each is not None for each in (choose, accuracy, price)):
         from h2fdp.cli.study import choose_command
 
-        if choose != "trust" or accuracy is None:
-            text = "expected both, as --accuracy 0.85 --choose trust"
-            raise UserError(text, "--choose" if choose != "trust" else "--accuracy")
-        choose_command(file, settings, data_root, as_json, accuracy, epsilon, joules)
+        if choose != "trust" or (accuracy is None) == (price is None):
+            raise UserError("expected --choose trust with --accuracy 0.85, or with --price 2", "--choose")
+        choose_command(file, settings, data_root, as_json, accuracy, epsilon, joules, price)
         return
     planned = plan(file, settings or [], data_root)
     if as_json:

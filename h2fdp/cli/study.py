@@ -12,7 +12,6 @@ from h2fdp.cli.terminal import (
     AsJson,
     DataRoot,
     ExperimentPath,
-    Jobs,
     OverwriteRuns,
     Quiet,
     Settings,
@@ -38,7 +37,7 @@ def study_command(
     out: Annotated[Path | None, typer.Option(help="The study's directory.", show_default="studies/<name>")] = None,
     verify: Annotated[int, typer.Option(min=0, metavar="N", help="Run N of the networks, too.")] = 0,
     data_root: DataRoot = None,
-    jobs: Jobs = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs in parallel; short ones are faster one by one.")] = 1,
     overwrite: OverwriteRuns = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -71,9 +70,10 @@ def choose_command(
     settings: list[str] | None,
     data_root: Path | None,
     as_json: bool,
-    accuracy: float,
+    accuracy: float | None,
     epsilon: float | None,
     joules: float | None,
+    price: float | None,
 ) -> None:
     """The cheapest trust for an accuracy, see `choose_trust`."""
     from h2fdp.experiment.file import named_document, parse_setting
@@ -82,18 +82,19 @@ def choose_command(
     from h2fdp.sweeps.study import SharedInputs
 
     document, changes, shared = named_document(file), list(map(parse_setting, settings or ())), SharedInputs(data_root)
-    with interruptible() as interrupt, watched(interrupt, 1, overwrite=False, quiet=False) as options:
+    with interruptible() as interrupt, watched(interrupt, 1, overwrite=True, quiet=as_json) as options:
         try:
-            found = choose_trust(document, changes, shared, options, accuracy, epsilon, joules)
+            found = choose_trust(document, changes, shared, options, accuracy, epsilon, joules, None, price)
         except Stopped as stopped:
             print_problem(str(stopped))
             raise typer.Exit(interrupt.exit_code) from None
     if as_json:
         print_json(found.as_dict())
         return
+    asked = "" if accuracy is None else f" (asked: {100 * accuracy:g} %)"
     print_text(f"{found.answer}: price {found.price:g}")
     facts = {
-        "accuracy": f"{100 * found.score:.2f} ± {100 * found.half:.2f} % (asked: {100 * accuracy:g} %)",
+        "accuracy": f"{100 * found.score:.2f} ± {100 * found.half:.2f} %{asked}",
         "as it is": f"{100 * found.before:.2f} %",
         "epsilon": f"{found.epsilon:g} for every observer",
         "network": f"{found.plan.joules:.3g} J, {found.plan.seconds:.3g} s",

@@ -57,26 +57,55 @@ def cheapest(
     >>> cheapest(np.array([[0.0, 1.0], [0.0, 3.0], [0.0, 1.0]]), squares, most=9.0).tolist()
     [1, 0, 0]
     """
+    bounds = (least, most * (1 - _SLACK)), not_these
+    best = _solved(prices, squares, *bounds)
+    if best is None:
+        return None
+    price = float(prices[np.arange(len(prices)), best].sum())
+    quieter = _solved(prices, squares, *bounds, price, seconds=5.0)
+    return best if quieter is None else quieter
+
+
+def quietest(
+    prices: Floats, squares: Floats, price: float, least: float = 0.0, not_these: Sequence[NDArray[np.int64]] = ()
+) -> NDArray[np.int64] | None:
+    """(N,) the state of each edge server with the least noise that a price pays for; arguments see `cheapest`.
+
+    >>> squares = np.array([[5.0, 1.0], [5.0, 1.0], [3.0, 1.0]])
+    >>> quietest(np.array([[0.0, 1.0], [0.0, 3.0], [0.0, 1.0]]), squares, price=2.0).tolist()
+    [1, 0, 1]
+    """
+    return _solved(prices, squares, (least, np.inf), not_these, price)
+
+
+def _solved(
+    prices: Floats,
+    squares: Floats,
+    bounds: tuple[float, float],
+    not_these: Sequence[NDArray[np.int64]],
+    price: float | None = None,
+    seconds: float | None = None,
+) -> NDArray[np.int64] | None:
+    """(N,) the states with the least price or, where a `price` bounds that, with the least sum of squares.
+
+    Args:
+        bounds: of the sum of squares.
+        seconds: until the best so far is taken; None for the best of all.
+    """
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import coo_array
 
     rows, states = np.nonzero(np.isfinite(prices))
-    cost, parts = prices[rows, states], squares[rows, states] / most
-    each_once = coo_array((np.ones(len(rows)), (rows, np.arange(len(rows)))), shape=(len(prices), len(rows)))
-    limits = [LinearConstraint(each_once.tocsr(), 1, 1), LinearConstraint(parts, least / most, 1 - _SLACK)]
+    cost, parts = prices[rows, states], squares[rows, states] / squares.sum()
+    once = coo_array((np.ones(len(rows)), (rows, np.arange(len(rows)))), shape=(len(prices), len(rows))).tocsr()
+    least, most = np.array(bounds) / squares.sum()
+    limits = [LinearConstraint(once, 1, 1), LinearConstraint(parts, least, most)]
     limits += [LinearConstraint((choice[rows] == states).astype(float), 0, len(prices) - 1) for choice in not_these]
-
-    def solved(objective: Floats, more: Sequence[LinearConstraint], **how: float) -> NDArray[np.int64] | None:
-        whole = np.ones(len(rows))
-        found = milp(objective, integrality=whole, bounds=Bounds(0, 1), constraints=[*limits, *more], options=how)
-        return None if found.x is None else states[found.x > 0.5]
-
-    best = solved(cost, [], mip_rel_gap=0.0)
-    if best is None:
-        return None
-    price = float(prices[np.arange(len(prices)), best].sum())
-    quieter = solved(parts, [LinearConstraint(cost, 0, price * (1 + 1e-9))], time_limit=5.0)
-    return best if quieter is None else quieter
+    limits += [] if price is None else [LinearConstraint(cost, 0, price * (1 + 1e-9))]
+    how = {"mip_rel_gap": 0.0} | ({} if seconds is None else {"time_limit": seconds})
+    goal, whole = cost if price is None else parts, np.ones(len(rows))
+    found = milp(goal, integrality=whole, bounds=Bounds(0, 1), constraints=limits, options=how)
+    return None if found.x is None else states[found.x > 0.5]
 
 
 @dataclass(frozen=True)
@@ -84,7 +113,7 @@ class TrustChoice:
     """The cheapest trust for an accuracy.
 
     Attributes:
-        accuracy, epsilon, most_joules: as they were asked for; None for any number of joules.
+        accuracy, most_price, epsilon, most_joules: as they were asked for; None where that was not asked.
         states: edge server -> the state to buy; empty where nothing has to be bought. Of relays all are `relay`.
         prices: edge server -> what its state costs; of relays the price of all under `relay`.
         plan: of the chosen network.
@@ -95,7 +124,8 @@ class TrustChoice:
         directory: of the runs of the curve.
     """
 
-    accuracy: float
+    accuracy: float | None
+    most_price: float | None
     epsilon: float
     most_joules: float | None
     states: dict[str, Trust]
@@ -199,14 +229,17 @@ def choose_trust(
     settings: Sequence[Setting],
     shared: SharedInputs,
     options: WorkOptions,
-    accuracy: float,
+    accuracy: float | None,
     epsilon: float | None = None,
     joules: float | None = None,
     out: Path | None = None,
+    price: float | None = None,
 ) -> TrustChoice:
-    """The cheapest trust under which the curve reaches an accuracy, at an epsilon for every observer.
+    """The cheapest trust under which the curve reaches an accuracy, or the most accuracy that a price pays for, at an
+    epsilon for every observer.
 
     Args:
+        accuracy, price: one of them is None.
         epsilon: of the target; None for the file's.
         joules: the most that the run may spend; None for any number.
         out: directory of the runs of the curve, by default that of the file's study.
@@ -229,7 +262,7 @@ def choose_trust(
             plans = NetworkPlans(shared, directory / "plans.json")
             plans.keep()
             maker = CurveMaker(document, tuple(own), shared, options, plans, directory)
-            return _chosen(offer, maker, accuracy, joules)
+            return _chosen(offer, maker, accuracy, price, joules)
     except UserError as error:
         raise located(error, document, own) from error.__cause__
 
@@ -241,7 +274,9 @@ def _section_of(document: Document, settings: Sequence[Setting]) -> TrustSection
     return TrustSection() if inner.values().get("trust") is None else check(TrustSection, inner.part("trust"))
 
 
-def _chosen(offer: TrustOffer, maker: CurveMaker, accuracy: float, joules: float | None) -> TrustChoice:
+def _chosen(
+    offer: TrustOffer, maker: CurveMaker, accuracy: float | None, price: float | None, joules: float | None
+) -> TrustChoice:
     sold = [state for state, column in zip(STATES, offer.prices.T, strict=True) if np.isfinite(column).any()]
     found = {state: offer.plan(offer.now if state == "untrusted" else offer.all_in(state)) for state in sold}
     priced = offer.section.prices or {}
@@ -251,48 +286,56 @@ def _chosen(offer: TrustOffer, maker: CurveMaker, accuracy: float, joules: float
     if why := now[0].depends:
         text = f"no curve says what accuracy a trust has: {why}"
         raise UserError(f"{text}; expected training: auto, or a sweep over topology.trust", key="training")
-    curve, _, score = maker.curve([Asked({}, (), plan) for plan, _ in (now, *found.values())])
+    curve, _, score = maker.curve([Asked({}, (), plan) for plan, _ in (now, *found.values())], "choice")
     if score != "accuracy":
         raise UserError(f"runs are judged by {score} here; expected classes", key="data")
-    limit, quietest = curve.noise_of(accuracy), min(plan.noise for plan, _ in found.values())
-    if quietest > limit:
-        most = f"{100 * float(curve(quietest)):.1f} % with all that is for sale"
+    limit = np.inf if accuracy is None else curve.noise_of(accuracy)
+    if accuracy is not None and (least := min(plan.noise for plan, _ in found.values())) > limit:
+        most = f"{100 * float(curve(least)):.1f} % with all that is for sale"
         raise UserError(f"expected an accuracy within reach, {most}, found {100 * accuracy:g} %", "--accuracy")
     squares = np.column_stack([found[state][1] if state in found else now[1] for state in STATES])
-    plan, states = _within(offer, now[0], squares, limit, joules)
+    plan, states = _within(offer, now[0], squares, limit, price, joules)
     bought = {
-        name: (state, float(price[STATES.index(state)]), float(of[0] - of[STATES.index(state)]))
-        for name, old, state, price, of in zip(
+        name: (state, float(cost[STATES.index(state)]), float(of[0] - of[STATES.index(state)]))
+        for name, old, state, cost, of in zip(
             (each.name for each in offer.start.subnets), offer.now, states or (), offer.prices, squares, strict=False
         )
         if state != old
     }
-    prices = {name: price for name, (_, price, _) in bought.items()}
+    prices = {name: cost for name, (_, cost, _) in bought.items()}
     without = (
         {name: float(curve(np.sqrt(plan.noise**2 + gain))) for name, (_, _, gain) in bought.items()} if plan else {}
     )
     chosen: dict[str, Trust] = {name: state for name, (state, _, _) in bought.items()}
     relay = found["relay"][0] if relays else None
     keeps = relay is not None and relay.noise <= limit and relay.joules <= (joules or np.inf)
-    if keeps and (plan is None or priced["relay"] < sum(prices.values())):
+    keeps &= relays and priced["relay"] <= (np.inf if price is None else price)
+    if keeps and relay and plan:
+        keeps = priced["relay"] < sum(prices.values()) if price is None else relay.noise < plan.noise
+    if keeps and relay:
         plan, prices, without = relay, {"relay": priced["relay"]}, {}
         chosen = {each.name: "relay" for each in offer.start.subnets}
     if plan is None:
-        text = f"no trust that is for sale reaches {100 * accuracy:g} % within {joules:g} J"
+        what = "keeps" if accuracy is None else f"reaches {100 * accuracy:g} %"
+        text = f"no trust that is for sale {what} within {joules:g} J"
         raise UserError(f"{text}; expected more joules, or a smaller accuracy", "--joules")
     read, before = (float(curve(each.noise)) for each in (plan, now[0]))
-    asked, half = (accuracy, offer.config.privacy.epsilon, joules), float(curve.band(plan.noise))
+    asked, half = (accuracy, price, offer.config.privacy.epsilon, joules), float(curve.band(plan.noise))
     return TrustChoice(*asked, chosen, prices, plan, read, half, without, before, curve, maker.directory)
 
 
 def _within(
-    offer: TrustOffer, now: NetworkPlan, squares: Floats, limit: float, joules: float | None
+    offer: TrustOffer, now: NetworkPlan, squares: Floats, limit: float, price: float | None, joules: float | None
 ) -> tuple[NetworkPlan | None, tuple[Trust, ...] | None]:
-    """The plan and the states of the cheapest choice whose noise is at most the limit and whose joules are within."""
+    """The plan and the states of the best choice: the cheapest whose noise is at most the limit, or else the quietest
+    that a price pays for, within the joules."""
     most = min(limit, 2 * now.noise) ** 2
     least, tried = 0.0, list[NDArray[np.int64]]()
     for _ in range(_TRIES):
-        choice = cheapest(offer.prices, squares, most, least, tried)
+        if price is None:
+            choice = cheapest(offer.prices, squares, most, least, tried)
+        else:
+            choice = quietest(offer.prices, squares, price, least, tried)
         if choice is None:
             return None, None
         states = tuple(STATES[at] if now_ in STATES else now_ for at, now_ in zip(choice, offer.now, strict=True))

@@ -145,10 +145,13 @@ class CurveMaker:
             return f"the networks have different numbers of records ({min(records):,} to {max(records):,})"
         return next((each.depends for each in plans if each.depends), "")
 
-    def curve(self, networks: Sequence[Asked]) -> tuple[Curve, list[tuple[float, float]], str]:
+    def curve(self, networks: Sequence[Asked], folder: str) -> tuple[Curve, list[tuple[float, float]], str]:
         """The curve over the noises of planned networks, its runs, and the name of its score.
 
         The runs are of the smallest of these networks, at the epsilons that give it noise of each level.
+
+        Args:
+            folder: of the runs, in the study's directory.
         """
         plans = [each.plan for each in networks if each.plan is not None]
         at = min(range(len(plans)), key=lambda number: plans[number].devices)
@@ -161,7 +164,7 @@ class CurveMaker:
         )
         grid = {EPSILON: list(dict.fromkeys(epsilons)), "seed": [config.seed + number for number in range(SEEDS)]}
         rest = [each for each in own if each.key != EPSILON]
-        runs = self.run("curve", rest, grid)
+        runs = self.run(folder, rest, grid)
         with noted_if_long("planning the runs of the curve"):
             noise = [self.plans.of(self.document, (*rest, *settings)).noise for settings, _ in runs]
         self.plans.keep()
@@ -252,7 +255,7 @@ def carry_out(
             note(f"no curve stands for these networks, which are all run: {why}")
             score = maker.measure("networks", networks)
         else:
-            curve, runs, score = maker.curve(networks)
+            curve, runs, score = maker.curve(networks, "curve")
             for each in networks:
                 assert each.plan is not None, "it was planned"
                 each.score, each.half = float(curve(each.plan.noise)), float(curve.band(each.plan.noise))

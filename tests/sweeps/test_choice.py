@@ -16,7 +16,7 @@ from h2fdp.config import empty_document
 from h2fdp.experiment.file import named_document
 from h2fdp.network import from_document
 from h2fdp.network.network import TrustSection
-from h2fdp.sweeps.choice import TrustOffer, cheapest, choose_trust
+from h2fdp.sweeps.choice import TrustOffer, cheapest, choose_trust, quietest
 from h2fdp.sweeps.pool import WorkOptions
 from h2fdp.sweeps.study import SharedInputs
 
@@ -54,6 +54,19 @@ def test_no_choice_is_cheaper_than_the_one_that_is_found(sizes, share, lower, da
     else:
         assert prices[rows, found].sum() <= best + 1e-9
         assert least * (1 - 1e-5) <= squares[rows, found].sum() <= most
+
+
+@settings(max_examples=60, deadline=None)
+@given(SIZES, st.sampled_from([0.0, 0.5, 1.0, 2.5, 3.0, 6.0, 11.0]), st.data())
+def test_no_choice_of_a_price_is_quieter_than_the_one_that_is_found(sizes, price, data):
+    prices, squares = offered(data.draw, sizes[:8])
+    rows = np.arange(len(squares))
+    states = [np.flatnonzero(np.isfinite(each)).tolist() for each in prices]
+    choices = [list(choice) for choice in itertools.product(*states)]
+    best = min(squares[rows, each].sum() for each in choices if prices[rows, each].sum() <= price)
+    found = quietest(prices, squares, price)
+    assert squares[rows, found].sum() == pytest.approx(best, rel=1e-9)
+    assert prices[rows, found].sum() <= price * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("priced", ["alike", "by size", "at random"])
@@ -128,10 +141,9 @@ def test_noise_is_a_sum_over_edge_servers_in_plans_that_are_calibrated(tmp_path,
 def choose(tmp_path_factory):
     folder = tmp_path_factory.mktemp("choice")
 
-    def chosen(accuracy, joules=None, **how):
-        options = WorkOptions(1)
-        document = named_document(written(folder, **how))
-        return choose_trust(document, [], SharedInputs(), options, accuracy, None, joules, folder / "out")
+    def chosen(accuracy, joules=None, price=None, **how):
+        document, options = named_document(written(folder, **how)), WorkOptions(1)
+        return choose_trust(document, [], SharedInputs(), options, accuracy, None, joules, folder / "out", price)
 
     return chosen
 
@@ -171,6 +183,14 @@ def test_the_choice_is_the_cheapest_of_all_sets(choose, planned):
     assert len(seen) > 2
 
 
+@pytest.mark.parametrize("price", [0, 1, 2, 4])
+def test_a_price_buys_the_least_noise_of_all_sets(choose, planned, price):
+    found = choose(None, price=price)
+    least = min(plan.noise for cost, plan in planned.values() if cost <= price)
+    assert found.plan.noise == pytest.approx(least, rel=1e-9)
+    assert found.price <= price
+
+
 def test_joules_bound_the_noise_from_below(choose, planned):
     """Less noise takes more intervals here, so that more trust than is needed may spend too much."""
     spent = sorted({plan.joules for _, plan in planned.values()})
@@ -196,6 +216,8 @@ def test_secure_sums_and_relays_are_bought_where_they_are_cheaper(choose):
     relays = choose(target, trust="{prices: {default: 50}, relay: 4}")
     assert (relays.price, relays.answer) == (4, "relays for the whole network")
     assert choose(target, trust="{prices: {default: 1}, relay: 40}").price < 40
+    assert choose(None, price=4, trust="{prices: {default: 1}, relay: 4}").answer.startswith("relays")
+    assert choose(None, price=3, trust="{prices: {default: 1}, relay: 4}").answer.startswith("trust ")
 
 
 def test_the_command_answers_in_words_a_table_and_json(choose, tmp_path, monkeypatch):
@@ -216,7 +238,7 @@ def test_the_command_answers_in_words_a_table_and_json(choose, tmp_path, monkeyp
     assert as_json["states"] == found.states
     assert as_json["most_joules"] is None
     assert as_json["joules"] == found.plan.joules
-    for wrong in (["--choose", "trust"], ["--accuracy", "0.9"], ["--accuracy", "0.9", "--choose", "model"]):
+    for wrong in (["--choose", "trust"], ["--accuracy", "0.9"], ["--price", "1", *call[2:]]):
         assert CliRunner().invoke(app, ["plan", call[1], *wrong]).exit_code != 0
 
 
