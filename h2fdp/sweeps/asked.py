@@ -73,7 +73,7 @@ def asked_in(document: Document, settings: Sequence[Setting], section: StudySect
     return found
 
 
-def _listed(document: Document, settings: Sequence[Setting]) -> list[dict[str, Any]]:
+def listed_in(document: Document, settings: Sequence[Setting]) -> list[dict[str, Any]]:
     """The edge servers as a topology file lists them."""
     copy = document.copy()
     reaching = apply_settings(copy, settings) or [Setting("name", "study", WHERE)]
@@ -85,7 +85,7 @@ def _listed(document: Document, settings: Sequence[Setting]) -> list[dict[str, A
 def _open(document: Document, settings: Sequence[Setting]) -> list[Setting]:
     """Settings without the trust that single edge servers state, so that shares are those of all; none where none
     does."""
-    listed = _listed(document, settings)
+    listed = listed_in(document, settings)
     without = _untold(listed)
     return [] if without == listed else [Setting(EDGES, without, WHERE)]
 
@@ -98,7 +98,7 @@ def _untold(listed: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def resized(document: Document, settings: Sequence[Setting], size: int | list[int]) -> list[dict[str, Any]]:
     """The edge servers of a network of one line with another number of them, and of devices of each."""
     edges, devices = (size, None) if isinstance(size, int) else size
-    listed = _untold(_listed(document, settings))
+    listed = _untold(listed_in(document, settings))
     if len(listed) != 1 or not isinstance(listed[0].get("devices"), dict):
         text = "expected a network with one line of edge servers, {name: ..., repeat: ..., devices: {count: ...}}"
         raise UserError(f"{text}, whose number can be another", document.where((WHERE, "edges")), "study.edges")

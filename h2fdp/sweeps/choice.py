@@ -27,7 +27,7 @@ from h2fdp.privacy.accounting.accountants import gaussian_epsilon
 from h2fdp.records.directory import locked
 from h2fdp.run.network_plan import NetworkPlan, plan_of, squares_by_server
 from h2fdp.run.prelude import distance_of
-from h2fdp.sweeps.asked import EPSILON, WHERE, Asked
+from h2fdp.sweeps.asked import EPSILON, WHERE, Asked, listed_in
 from h2fdp.sweeps.curve import Curve
 from h2fdp.sweeps.one_curve import CurveMaker, NetworkPlans
 from h2fdp.sweeps.pool import WorkOptions
@@ -252,7 +252,7 @@ def choose_trust(
     own = [*settings, *([] if epsilon is None else [Setting(EPSILON, epsilon, "--epsilon")])]
     config, topology = shared.experiment(document, own)
     section = _section_of(document, own)
-    if topology.trust_probability is not None:
+    if any(not {"trust", "trusted"} & each.keys() for each in listed_in(document, own)):  # whose trust is drawn
         own.append(Setting("topology.trust", {"trusted": 0}, WHERE))
         config, topology = shared.experiment(document, own)
     try:

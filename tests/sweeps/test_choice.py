@@ -183,6 +183,11 @@ def test_the_choice_is_the_cheapest_of_all_sets(choose, planned):
     assert len(seen) > 2
 
 
+def test_shares_that_would_be_drawn_are_for_sale(choose):
+    found = choose(None, price=0, trust="{trusted: 1, exact: true, prices: {default: 1, b: 3}}")
+    assert found.plan == choose(None, price=0).plan
+
+
 @pytest.mark.parametrize("price", [0, 1, 2, 4])
 def test_a_price_buys_the_least_noise_of_all_sets(choose, planned, price):
     found = choose(None, price=price)
