@@ -88,7 +88,7 @@ def uniform_rows(
     """
     assert length % PER_STEP == 0, "rows begin at whole steps"
     drawn = np.empty((len(keys), len(owners), length))
-    if _KERNELS:
+    if _KERNELS and len(keys):
         halves = _KERNELS[0].halves([key for of_slot in keys for key in of_slot])
         _KERNELS[0].uniforms(halves.reshape(len(keys), -1, 2), owners, steps, drawn)
         return drawn

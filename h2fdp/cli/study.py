@@ -95,7 +95,7 @@ def choose_command(
     print_text(f"{found.answer}: price {found.price:g}")
     facts = {
         "accuracy": f"{100 * found.score:.2f} ± {100 * found.half:.2f} %{asked}",
-        "as it is": f"{100 * found.before:.2f} %",
+        "nothing bought": f"{100 * found.before:.2f} %",
         "epsilon": f"{found.epsilon:g} for every observer",
         "network": f"{found.plan.joules:.3g} J, {found.plan.seconds:.3g} s",
         "runs": found.directory,

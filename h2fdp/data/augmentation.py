@@ -97,7 +97,7 @@ def _bounded_inputs(experiment: Any) -> Iterator[tuple[str, str]]:
 
 AugmentKey = Annotated[
     Annotated[Augment, Tag("mapping")]
-    | Annotated[list[Literal["flip", "crop"]], Tag("list")]
+    | Annotated[list[Literal["flip", "crop"]], Field(min_length=1), Tag("list")]
     | Annotated[None, Tag("scalar")],
     Discriminator(shape),
     Expect("null, [flip, crop], or keys with values, as {flip: true, crop: 4, times: 8}"),

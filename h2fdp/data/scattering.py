@@ -281,7 +281,7 @@ def _whitening(features: Scattering) -> Whitening:
     """Fitted on photographs, for grey images; on dead leaves for colours, of which two photographs have too few: on
     CIFAR-10 at epsilon 1, with no trusted node, photographs make 51 % and leaves 56 %."""
     if features.is_shipped:
-        with np.load(SHIPPED) as shipped:
+        with np.load(SHIPPED, allow_pickle=False) as shipped:
             high, low, units = (shipped[name][..., : features.size] for name in ("high", "low", "units"))
             return Whitening(shipped["mean"], (256 * high.astype(np.float32) + low) * units)
 

@@ -47,7 +47,7 @@ class Trace:
     def mean(self, names: Sequence[str], began_s: float, seconds: float) -> Floats:
         """(n,) the mean for each of these edge servers from a moment of the simulated clock on, for so long.
 
-        >>> trace = Trace(("de", "fr"), ((0, 400, 50), (12, 200, 60)), {"a": "de", "b": "fr"})
+        >>> trace = Trace(("de", "fr"), ((0.0, 400.0, 50.0), (12.0, 200.0, 60.0)), {"a": "de", "b": "fr"})
         >>> trace.mean(["a", "b"], began_s=6 * 3600, seconds=12 * 3600).tolist()  # half of it before noon
         [300.0, 55.0]
         >>> trace.mean(["a"], began_s=36 * 3600, seconds=0).tolist()  # the noon of the next day

@@ -17,6 +17,8 @@ import torch
 from h2fdp.arithmetic import run_arithmetic
 from h2fdp.config import Section
 from h2fdp.config.own_parts import OwnPart
+from h2fdp.data.augmentation import KEY as AUGMENT
+from h2fdp.data.augmentation import Variants
 from h2fdp.errors import UserError
 from h2fdp.methods import name_of
 from h2fdp.models.registry import start_of
@@ -218,7 +220,11 @@ def seconds_per_step(run: RunSetup) -> float:
         batches = group.sampler.draw(0, range(steps), rows)
         starts = run.initial.to(blueprint.device).expand(len(rows), -1)
         nothing_yet = None if blueprint.objective.memory is None else torch.zeros_like(starts)
-        terms = StepTerms(corrections=nothing_yet)
+        variants = None
+        if group.augment is not None:
+            names = list(map(group.device_name, rows.tolist()))
+            variants = Variants(group.augment, group.streams, names, interval=0, first_slot=0)
+        terms = StepTerms(nothing_yet, variants=variants)
         times = []
         for _ in range(1 + _REPEATS):
             started = time.perf_counter()
@@ -247,8 +253,26 @@ def notices(setup: RunSetup) -> list[str]:
 
 def without_effect(setup: RunSetup) -> list[str]:
     """A sentence about each thing that was stated and that this run does not read, or not as it was stated."""
-    found = [_of_trust, _asked, _unread, _of_batteries, _of_hosts, _unmoved, _capped, _idle, _featureless, _baseless]
+    found = [
+        _of_trust,
+        _asked,
+        _unread,
+        _of_batteries,
+        _of_hosts,
+        _unmoved,
+        _unvaried,
+        _capped,
+        _idle,
+        _featureless,
+        _baseless,
+    ]
     return [line for of in found for line in of(setup)]
+
+
+def _unvaried(setup: RunSetup) -> Iterator[str]:
+    """Variants of images that are all the image itself."""
+    if getattr(setup.config.data, "augment", None) is not None and setup.blueprint.augment is None:
+        yield f"{AUGMENT} has no effect: it states neither flip nor crop"
 
 
 def _of_trust(setup: RunSetup) -> Iterator[str]:

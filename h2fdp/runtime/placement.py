@@ -135,7 +135,7 @@ class Share:
     """Devices of a subnet that are on another host than its other devices.
 
     Attributes:
-        name: of the group that they are.
+        name: of the group that they are; with a tab, which no name of a node has.
         number: of the subnet.
         rows: of the devices within it.
     """
@@ -205,7 +205,7 @@ def packed(sizes: np.ndarray, hosts: int) -> list[tuple[list[int], list[tuple[in
 
 def _subnets(topology: Topology, name: str, numbers: list[int], split: Sequence[tuple[int, range]] = ()) -> HostSpec:
     names = [subnet.name for subnet in topology.subnets]
-    shares = tuple(Share(f"{names[at]}/{rows.start + 1}-{rows.stop}", at, rows) for at, rows in split)
+    shares = tuple(Share(f"{names[at]}\t{rows.start + 1}-{rows.stop}", at, rows) for at, rows in split)
     nodes = *(names[number] for number in numbers), *(share.name for share in shares)
     return HostSpec(name, "subnets", nodes, tuple(numbers), shares)
 

@@ -54,7 +54,7 @@ def cheapest(
         not_these: choices that are ruled out.
 
     >>> squares = np.array([[5.0, 1.0], [5.0, 1.0], [3.0, 1.0]])
-    >>> cheapest(np.array([[0.0, 1.0], [0.0, 3.0], [0.0, 1.0]]), squares, most=9.0).tolist()
+    >>> cheapest(np.array([[0.0, 1.0], [0.0, 3.0], [0.0, 1.0]]), squares, most=9.5).tolist()
     [1, 0, 0]
     """
     bounds = (least, most * (1 - _SLACK)), not_these

@@ -94,7 +94,7 @@ class DeviceRecords:
     @cached_property
     def _shifts_alone(self) -> bool:
         """Whether nothing is multiplied, and one pass adds."""
-        return bool((self.scale == 1).all())
+        return self.scale.device.type == "cpu" and bool((self.scale == 1).all())
 
     @cached_property
     def _one_scale(self) -> tuple[float, Tensor] | None:

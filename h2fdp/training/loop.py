@@ -126,9 +126,11 @@ class LoopEngine:
         """
         count = len(y) if records is None else records
         if self._clipping is not None and self._clipping.scope == "record":
-            per_record = self._losses.gradients(model, x, y, *others)
-            if len(x) > count:
-                per_record = per_record.view(count, -1, len(model)).mean(dim=1)
+            if len(x) == count:
+                per_record = self._losses.gradients(model, x, y, *others)
+            else:  # the variants of a record at once, never those of all
+                own = zip(x.view(count, -1, *x.shape[1:]), y.view(count, -1, *y.shape[1:]), strict=True)
+                per_record = torch.stack([self._losses.gradients(model, *each, *others).mean(dim=0) for each in own])
             return self._clipping.apply(per_record).sum(dim=0) / divisor
         leaf = model.detach().requires_grad_()
         (gradient,) = torch.autograd.grad(self._losses.mean(leaf, x, y, *others), leaf)

@@ -8,6 +8,7 @@ import pytest
 
 import h2fdp
 from h2fdp import Topology
+from h2fdp.arithmetic import flushing
 from h2fdp.network import Aggregator
 from h2fdp.network.adversaries import Adversaries, SignFlip
 from h2fdp.network.mobility import Mobility
@@ -51,6 +52,22 @@ def one_large(trusted):
 
 
 FAULTS = {"device_dropout": 0.4, "straggler": {"probability": 0.5}}
+
+
+@pytest.fixture(autouse=True)
+def _hosts_end(monkeypatch):
+    """Hosts that a test makes in this process end with it, and so does their arithmetic."""
+    made, begin = [], Host.__init__
+
+    def noted(host):
+        begin(host)
+        made.append(host)
+
+    monkeypatch.setattr(Host, "__init__", noted)
+    with flushing(False):
+        yield
+        for host in reversed(made):
+            host._stack.close()
 
 
 class Hosts:
@@ -195,3 +212,10 @@ def test_a_host_holds_the_records_of_its_own_devices(tmp_path):
     (block,) = host._nodes._kept.values()
     (share,) = spec.shares
     assert len(block.node(share.name).records.y) == sizes[share.rows.start : share.rows.stop].sum() < sizes.sum() / 3
+
+
+def test_no_node_has_the_name_of_a_share():
+    """An edge server may be called as shares are numbered."""
+    topology = Topology("net", (placed("b", False, [9.0] * 8, [9.0] * 8), placed("b/1-4", False, [9.0], [9.0])))
+    names = [node for spec in PLACEMENTS["packed"](topology, 2) for node in spec.nodes]
+    assert len(set(names)) == len(names)
