@@ -86,6 +86,9 @@ def plan_command(
             raise UserError("expected --choose trust with --accuracy 0.85, or with --price 2", "--choose")
         choose_command(file, settings, data_root, as_json, accuracy, epsilon, joules, price)
         return
+    if epsilon is not None or joules is not None:
+        text = "bounds of a choice; expected --choose trust too, or --set control.joules=2"
+        raise UserError(text, "--epsilon, --joules")
     planned = plan(file, settings or [], data_root)
     if as_json:
         print_json(planned.as_dict())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +23,7 @@ from h2fdp.cli.terminal import (
     print_table,
     print_text,
 )
-from h2fdp.wording import SCORES, word
+from h2fdp.wording import SCORES, counted, word
 
 if TYPE_CHECKING:
     from h2fdp.sweeps.asked import Asked
@@ -96,6 +97,7 @@ def choose_command(
     facts = {
         "accuracy": f"{100 * found.score:.2f} ± {100 * found.half:.2f} %{asked}",
         "nothing bought": f"{100 * found.before:.2f} %",
+        **({"trusted for 0": _listed(found.kept)} if found.kept else {}),
         "epsilon": f"{found.epsilon:g} for every observer",
         "network": f"{found.plan.joules:.3g} J, {found.plan.seconds:.3g} s",
         "runs": found.directory,
@@ -115,6 +117,10 @@ def choose_command(
         if len(found.without) > len(rows):
             typer.echo(f"and {len(found.without) - len(rows)} more (--json has them all)")
     print_facts(facts)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= _MOST_ROWS else counted(len(names), "edge server")
 
 
 def _show(studied: Studied) -> None:

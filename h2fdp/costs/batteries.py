@@ -20,9 +20,17 @@ from h2fdp.costs.messages import NetworkCosts
 from h2fdp.costs.traffic import ExchangeSizes, Tasks
 from h2fdp.errors import NETWORK_REFUSALS, refused
 from h2fdp.network import Topology
-from h2fdp.network.devices import Floats, Integers
+from h2fdp.network.devices import OF_BATTERIES, Floats, Integers
 
 BATTERY = "battery_j"
+
+
+def has_batteries(topology: Topology) -> bool:
+    """Whether some device may run empty; the default of the column is no battery."""
+    stated = topology.table.columns.get(BATTERY)
+    return stated is not None and bool((stated < OF_BATTERIES[BATTERY].default).any())
+
+
 _GOLDEN = (5**0.5 - 1) / 2  # multiples of it are spread evenly between 0 and 1, however many there are
 
 

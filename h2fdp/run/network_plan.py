@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from h2fdp.algorithms import WeightedAverage
-from h2fdp.costs.batteries import BATTERY
+from h2fdp.costs.batteries import has_batteries
 from h2fdp.data.federate import DataSource
 from h2fdp.data.federated import DeviceData, FederatedData
 from h2fdp.data.records import Records
@@ -136,7 +136,7 @@ def _more_than_noise(setup: RunSetup) -> Iterator[str]:
     if training.sampling_rate is None or (training.sampling_rate < 1 and training.sampling != "poisson"):
         yield "batches have a stated size, whatever the number of a device's records"
     absent = training.public_share < 1 or training.device_turns != 1 or setup.blueprint.draw is not None
-    if absent or setup.faults.possible or BATTERY in topology.table.columns or topology.mobility is not None:
+    if absent or setup.faults.possible or has_batteries(topology) or topology.mobility is not None:
         yield "not all devices take part in each interval"
     if any(rule != WeightedAverage() for rule in config.method.rules.values()):
         yield "uploads are not averaged by plain shares (method.aggregation)"

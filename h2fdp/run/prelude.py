@@ -21,7 +21,7 @@ from torch import Tensor
 
 from h2fdp.algorithms import ObjectiveOptions
 from h2fdp.algorithms.fedavg import AverageOptions
-from h2fdp.costs.batteries import BATTERY
+from h2fdp.costs.batteries import has_batteries
 from h2fdp.data.columns import Columns
 from h2fdp.data.federated import DeviceData, FederatedData, standardized
 from h2fdp.data.records import Records, Scaling
@@ -275,7 +275,7 @@ def why_none(config: ExperimentFile, data: DeviceData, topology: Topology) -> st
         "of records that are drawn as they are trained on": not isinstance(data, FederatedData),
         "where nodes see each upload by itself (method.aggregation)": apart,
         "where devices move": topology.mobility is not None,
-        "under batteries": BATTERY in topology.table.columns,
+        "under batteries": has_batteries(topology),
         "among adversaries": topology.adversaries is not None,
         f"under privacy {placement.name} with these options": placement.private and unscaled,
         "by the paper's formulas (privacy.calibration)": placement.private and privacy.calibration == "paper",

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.arithmetic import one_thread, run_arithmetic
-from h2fdp.costs.batteries import BATTERY, Batteries
+from h2fdp.costs.batteries import Batteries, has_batteries
 from h2fdp.data.augmentation import augment_of
 from h2fdp.data.federate import DataSource, configured_data
 from h2fdp.data.federated import (
@@ -106,7 +106,7 @@ def prepare(
         # On the records as they are when this is called: images before, features after the model is chosen.
         return inputs_of(_untrained(complete), topology, data)
 
-    plans = NoisePlans(untrained, by_length=BATTERY in topology.table.columns)
+    plans = NoisePlans(untrained, by_length=has_batteries(topology))
     with one_thread():
         config = recipe.with_model(config, data, plans, topology)
         standardize = isinstance(config.model, Logistic) and config.model.standardize
@@ -322,7 +322,7 @@ def inputs_of(
     )
     if statistic is None and (released := statistics_of(config, data, topology)):
         return replace(inputs, prelude=tuple(_released(each, inputs) for each in released))
-    return inputs if BATTERY not in network.table.columns else _with_batteries(inputs)
+    return inputs if not has_batteries(network) else _with_batteries(inputs)
 
 
 def _module_of(config: ExperimentFile, data: DeviceData) -> Callable[[], nn.Module]:

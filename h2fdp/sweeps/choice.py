@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,10 @@ from h2fdp.run.network_plan import NetworkPlan, plan_of, squares_by_server
 from h2fdp.run.prelude import distance_of
 from h2fdp.sweeps.asked import EPSILON, WHERE, Asked, listed_in
 from h2fdp.sweeps.curve import Curve
-from h2fdp.sweeps.one_curve import CurveMaker, NetworkPlans
+from h2fdp.sweeps.one_curve import CurveMaker, NetworkPlans, directory_of
 from h2fdp.sweeps.pool import WorkOptions
 from h2fdp.sweeps.study import SharedInputs
-from h2fdp.wording import counted
+from h2fdp.wording import counted, note
 
 Floats = NDArray[np.float64]
 STATES: tuple[Trust, ...] = ("untrusted", "secure-sum", "trusted")
@@ -40,6 +40,10 @@ _TRIES = 20  # cheapest choices that are planned, until one keeps to the joules
 _ADDITIVE = 0.01  # relative, by which the noise of the planned choice may differ from the sum
 _MOST_NAMED = 12
 _SLACK = 1e-6  # relative, to which the solver keeps a bound
+
+
+class NoSum(UserError):
+    """The noise of a network is no sum over its edge servers."""
 
 
 def cheapest(
@@ -96,12 +100,13 @@ def _solved(
     from scipy.sparse import coo_array
 
     rows, states = np.nonzero(np.isfinite(prices))
-    cost, parts = prices[rows, states], squares[rows, states] / squares.sum()
+    unit = prices[rows, states].max() or 1.0  # the solver's tolerances are absolute
+    cost, parts = prices[rows, states] / unit, squares[rows, states] / squares.sum()
     once = coo_array((np.ones(len(rows)), (rows, np.arange(len(rows)))), shape=(len(prices), len(rows))).tocsr()
     least, most = np.array(bounds) / squares.sum()
     limits = [LinearConstraint(once, 1, 1), LinearConstraint(parts, least, most)]
     limits += [LinearConstraint((choice[rows] == states).astype(float), 0, len(prices) - 1) for choice in not_these]
-    limits += [] if price is None else [LinearConstraint(cost, 0, price * (1 + 1e-9))]
+    limits += [] if price is None else [LinearConstraint(cost, 0, price / unit * (1 + 1e-9))]
     how = {"mip_rel_gap": 0.0} | ({} if seconds is None else {"time_limit": seconds})
     goal, whole = cost if price is None else parts, np.ones(len(rows))
     found = milp(goal, integrality=whole, bounds=Bounds(0, 1), constraints=limits, options=how)
@@ -119,7 +124,8 @@ class TrustChoice:
         plan: of the chosen network.
         score, half: its accuracy by the curve, and half of its band.
         without: edge server -> the accuracy without it; empty for relays.
-        before: the accuracy of the network as it is.
+        before: the accuracy where nothing is bought.
+        kept: edge servers that are trusted for nothing, as the file states them.
         curve: accuracy over noise.
         directory: of the runs of the curve.
     """
@@ -135,6 +141,7 @@ class TrustChoice:
     half: float
     without: dict[str, float]
     before: float
+    kept: tuple[str, ...]
     curve: Curve
     directory: Path
 
@@ -177,7 +184,7 @@ class TrustOffer:
     """A network whose trust can be bought.
 
     Attributes:
-        start: the network as it is, without the trust that a file draws.
+        start: the network as it is stated, where drawn edge servers are not trusted.
         section: its prices.
     """
 
@@ -191,6 +198,8 @@ class TrustOffer:
         if self.start.depth > 1:
             text = "trust is chosen in networks of one tier of edge servers"
             raise UserError(f"{text}; expected one, found {self.start.depth}", key="topology.edges")
+        if all(each.trust == "relay" for each in self.start.subnets):
+            raise UserError("all edge servers are relays, so nothing is for sale; expected other trust", key="topology")
         for name in self.section.prices or {}:
             if name not in ("default", "secure-sum", "relay", *names):
                 text = f"no edge server, default, secure-sum or relay: {not_one_of(name, names)}"
@@ -213,15 +222,19 @@ class TrustOffer:
         """(N, S) of each state of each edge server: 0 of that which it has, inf of what is not sold."""
         stated, found = self.section.prices or {}, np.full((len(self.now), len(STATES)), np.inf)
         for row, (subnet, now) in enumerate(zip(self.start.subnets, self.now, strict=True)):
+            trusted = stated.get(subnet.name, stated.get("default", 1.0))
             if now == "untrusted":
-                found[row] = 0.0, stated.get("secure-sum", np.inf), stated.get(subnet.name, stated.get("default", 1.0))
+                found[row] = 0.0, stated.get("secure-sum", np.inf), trusted
+            elif now == "secure-sum":
+                found[row] = np.inf, 0.0, trusted
             else:
                 found[row, STATES.index(now) if now in STATES else 0] = 0.0
         return found
 
     def all_in(self, state: Trust) -> tuple[Trust, ...]:
-        """The states where every edge server that is not trusted has another one."""
-        return tuple(state if now == "untrusted" else now for now in self.now)
+        """The states where every edge server that is not trusted has another one, which is no worse than its own."""
+        better = {"untrusted", "secure-sum"} if state == "trusted" else {"untrusted"}
+        return tuple(state if now in better else now for now in self.now)
 
 
 def choose_trust(
@@ -253,11 +266,15 @@ def choose_trust(
     config, topology = shared.experiment(document, own)
     section = _section_of(document, own)
     if any(not {"trust", "trusted"} & each.keys() for each in listed_in(document, own)):  # whose trust is drawn
-        own.append(Setting("topology.trust", {"trusted": 0}, WHERE))
+        others = () if section.prices is not None else (("secure-sum", section.secure_sum), ("relay", section.relay))
+        shares: dict[str, float] = {key: share for key, share in others if share is not None}
+        note("the trust that the file draws is for sale, too: without it no edge server that states none is trusted")
+        shares |= {"exact": True} if shares and section.exact else {}
+        own.append(Setting("topology.trust", {"trusted": 0} | shares, WHERE))
         config, topology = shared.experiment(document, own)
     try:
         offer = TrustOffer(config, topology, section, shared)
-        directory = Path("studies") / config.name if out is None else out
+        directory = directory_of(config, out)
         with locked(directory, str(directory), WHERE):
             plans = NetworkPlans(shared, directory / "plans.json")
             plans.keep()
@@ -294,7 +311,16 @@ def _chosen(
         most = f"{100 * float(curve(least)):.1f} % with all that is for sale"
         raise UserError(f"expected an accuracy within reach, {most}, found {100 * accuracy:g} %", "--accuracy")
     squares = np.column_stack([found[state][1] if state in found else now[1] for state in STATES])
-    plan, states = _within(offer, now[0], squares, limit, price, joules)
+    within = partial(_within, offer, now[0], squares, limit, price, joules)
+    try:
+        plan, states = within(offer.prices)
+    except NoSum:
+        if "secure-sum" not in priced:
+            raise
+        note("secure sums are left out: with them the noise is no sum over edge servers")
+        trust_alone = offer.prices.copy()
+        trust_alone[trust_alone[:, 1] > 0, 1] = np.inf
+        plan, states = within(trust_alone)
     bought = {
         name: (state, float(cost[STATES.index(state)]), float(of[0] - of[STATES.index(state)]))
         for name, old, state, cost, of in zip(
@@ -308,7 +334,7 @@ def _chosen(
     )
     chosen: dict[str, Trust] = {name: state for name, (state, _, _) in bought.items()}
     relay = found["relay"][0] if relays else None
-    keeps = relay is not None and relay.noise <= limit and relay.joules <= (joules or np.inf)
+    keeps = relay is not None and relay.noise <= limit and (joules is None or relay.joules <= joules)
     keeps &= relays and priced["relay"] <= (np.inf if price is None else price)
     if keeps and relay and plan:
         keeps = priced["relay"] < sum(prices.values()) if price is None else relay.noise < plan.noise
@@ -321,21 +347,32 @@ def _chosen(
         raise UserError(f"{text}; expected more joules, or a smaller accuracy", "--joules")
     read, before = (float(curve(each.noise)) for each in (plan, now[0]))
     asked, half = (accuracy, price, offer.config.privacy.epsilon, joules), float(curve.band(plan.noise))
-    return TrustChoice(*asked, chosen, prices, plan, read, half, without, before, curve, maker.directory)
+    kept = tuple(each.name for each in offer.start.subnets if each.trust == "trusted")
+    return TrustChoice(*asked, chosen, prices, plan, read, half, without, before, kept, curve, maker.directory)
 
 
 def _within(
-    offer: TrustOffer, now: NetworkPlan, squares: Floats, limit: float, price: float | None, joules: float | None
+    offer: TrustOffer,
+    now: NetworkPlan,
+    squares: Floats,
+    limit: float,
+    price: float | None,
+    joules: float | None,
+    prices: Floats,
 ) -> tuple[NetworkPlan | None, tuple[Trust, ...] | None]:
     """The plan and the states of the best choice: the cheapest whose noise is at most the limit, or else the quietest
-    that a price pays for, within the joules."""
+    that a price pays for, within the joules.
+
+    Raises:
+        NoSum: the noise of the choice is no sum over edge servers.
+    """
     most = min(limit, 2 * now.noise) ** 2
     least, tried = 0.0, list[NDArray[np.int64]]()
     for _ in range(_TRIES):
         if price is None:
-            choice = cheapest(offer.prices, squares, most, least, tried)
+            choice = cheapest(prices, squares, most, least, tried)
         else:
-            choice = quietest(offer.prices, squares, price, least, tried)
+            choice = quietest(prices, squares, price, least, tried)
         if choice is None:
             return None, None
         states = tuple(STATES[at] if now_ in STATES else now_ for at, now_ in zip(choice, offer.now, strict=True))
@@ -343,10 +380,9 @@ def _within(
         summed = float(np.sqrt(squares[np.arange(len(choice)), choice].sum()))
         if abs(plan.noise - summed) > _ADDITIVE * plan.noise:
             text = f"the noise of this network is no sum over edge servers ({plan.noise:.4g} where it is {summed:.4g})"
-            raise UserError(f"{text}; expected a sweep over topology.trust", key="topology.trust")
-        if plan.joules <= (joules or np.inf):
+            raise NoSum(f"{text}; expected a sweep over topology.trust", key="topology.trust")
+        if joules is None or plan.joules <= joules:
             return plan, states
-        assert joules is not None, "more joules than any number are none"
         if not least:  # less noise takes more intervals and features, so that joules are a bound from below
             least = _quietest_within(offer, now, min(limit, now.noise), joules) ** 2
             if not np.isfinite(least):

@@ -18,7 +18,7 @@ import numpy as np
 from h2fdp.config import Document
 from h2fdp.errors import UserError
 from h2fdp.experiment.file import Setting, located, named_document, parse_setting
-from h2fdp.experiment.sections import StudySection
+from h2fdp.experiment.sections import ExperimentFile, StudySection
 from h2fdp.privacy.accounting.accountants import gaussian_epsilon
 from h2fdp.records.atomic import json_values, read_checked_json, write_checked_json, write_text
 from h2fdp.records.directory import has_content, locked
@@ -163,7 +163,7 @@ class CurveMaker:
             for level in levels_between(min(noises), max(noises))
         )
         grid = {EPSILON: list(dict.fromkeys(epsilons)), "seed": [config.seed + number for number in range(SEEDS)]}
-        rest = [each for each in own if each.key != EPSILON]
+        rest = [each for each in own if each.key not in grid]
         runs = self.run(folder, rest, grid)
         with noted_if_long("planning the runs of the curve"):
             noise = [self.plans.of(self.document, (*rest, *settings)).noise for settings, _ in runs]
@@ -218,6 +218,21 @@ class Stopped(Exception):
     """The user stopped the runs of a study."""
 
 
+_PLANS = "plans.json"
+
+
+def directory_of(config: ExperimentFile, out: Path | None) -> Path:
+    """The directory of a study: by default of the experiment's name.
+
+    Raises:
+        UserError: there is something else.
+    """
+    directory = Path("studies") / config.name if out is None else out
+    if has_content(directory, WHERE, str(directory)) and not (directory / _PLANS).exists():
+        raise UserError("the directory contains something other than a study; choose another --out", str(directory))
+    return directory
+
+
 def carry_out(
     document: Document,
     settings: Sequence[Setting],
@@ -237,11 +252,9 @@ def carry_out(
     """
     config, _ = shared.experiment(document, settings)
     section = config.study or StudySection()
-    directory = Path("studies") / config.name if out is None else out
+    directory = directory_of(config, out)
     networks = asked_in(document, settings, section, config.privacy.epsilon)
-    path = directory / "plans.json"
-    if has_content(directory, WHERE, str(directory)) and not path.exists():
-        raise UserError("the directory contains something other than a study; choose another --out", str(directory))
+    path = directory / _PLANS
     with locked(directory, str(directory), WHERE):
         maker = CurveMaker(document, tuple(settings), shared, options, NetworkPlans(shared, path), directory)
         why = maker.plan(networks)

@@ -287,3 +287,13 @@ def test_a_budget_of_grams_is_kept_and_turns_follow_the_grid():
     assert 0 < sum(each["gco2"] for each in columns) <= 3e-6
     per_joule = [grams / joules * 3.6e6 for joules, grams in spent]
     assert per_joule[1] < 130 < 200 < per_joule[0]
+
+
+def test_batteries_that_never_end_choose_the_training_that_none_choose(users_defaults):
+    """Under `auto`, with a prelude, which no run with batteries has."""
+    chosen = []
+    for topology in (FLAT, FLAT.with_devices(battery_j=1e9)):
+        usual = {"data": "digits", "method": "h2fdp", "epsilon": 4.0, "calibration": "accounted"}
+        run = Experiment(topology, training={"extends": "auto"}, model="auto", **usual).prepare()
+        chosen.append((run.config.training, run.config.model, [each.statistic for each in run.prelude]))
+    assert chosen[0] == chosen[1]

@@ -254,12 +254,34 @@ def test_the_command_answers_in_words_a_table_and_json(choose, tmp_path, monkeyp
         ({"trust": "{prices: {a: -1}}"}, r"topology\.trust\.prices\.a: expected a finite number of at least 0"),
         ({"more": "training: {extends: auto, local_steps: 2}\n"}, "training: no curve says .* drift apart"),
         ({"more": "method: hfl\n"}, "this method adds no noise"),
+        ({"trust": "{relay: 1}", "edges": " [{name: a, devices: {count: 2}}]\n"}, "all edge servers are relays"),
         ({"edges": " [{name: t, edges: [{name: u, devices: {count: 2}}]}]\n"}, r"topology\.edges: trust is chosen in"),
     ],
 )
 def test_what_cannot_be_chosen_is_refused(choose, how, said):
     with pytest.raises(UserError, match=said):
         choose(0.9, **how)
+
+
+def test_no_joules_are_a_bound(choose):
+    with pytest.raises(UserError, match="no trust that is for sale keeps within 0 J"):
+        choose(None, joules=0.0, price=1.0)
+
+
+def test_what_is_no_study_stays_as_it_is(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").touch()
+    document = named_document(written(tmp_path))
+    with pytest.raises(UserError, match="something other than a study"):
+        choose_trust(document, [], SharedInputs(), WorkOptions(1), None, None, None, tmp_path / "out", 1.0)
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1.0, 1e9])
+def test_the_unit_of_prices_changes_no_choice(unit):
+    squares = np.array([[5.0, 1.0], [5.0, 1.0], [3.0, 1.0]])
+    prices = unit * np.array([[0.0, 1.0], [0.0, 3.0], [0.0, 1.0]])
+    assert quietest(prices, squares, price=2.0 * unit).tolist() == [1, 0, 1]
+    assert cheapest(prices, squares, most=9.5).tolist() == [1, 0, 0]
 
 
 def test_an_accuracy_out_of_reach_is_refused(choose):
