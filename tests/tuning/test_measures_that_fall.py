@@ -81,7 +81,7 @@ def test_tables_and_figures_of_a_sweep_show_its_own_measures(real, tmp_path):
     made = sweep(tmp_path / "study.yaml", out=tmp_path / "out", jobs=1)
     numbers = study_numbers(made.directory, target=25.0)
     slow, fast = (cells for _, cells in numbers.points)
-    assert numbers.score == "rmse"
+    assert numbers.score.column == "rmse"
     assert fast["rmse"].mean < 20 < slow["rmse"].mean
     assert fast["r2"].mean > 0.5
     assert fast["target_intervals"].mean <= 4
