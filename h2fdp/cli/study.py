@@ -111,7 +111,6 @@ def choose_command(
                 "without it, %": f"{100 * each:.2f}",
             }
             for name, each in list(found.without.items())[:_MOST_ROWS]
-            for price in [found.prices[name]]
         ]
         print_table(rows)
         if len(found.without) > len(rows):

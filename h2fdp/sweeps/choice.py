@@ -322,7 +322,7 @@ def _chosen(
         trust_alone[trust_alone[:, 1] > 0, 1] = np.inf
         plan, states = within(trust_alone)
     bought = {
-        name: (state, float(cost[STATES.index(state)]), float(of[0] - of[STATES.index(state)]))
+        name: (state, float(cost[STATES.index(state)]), float(of[STATES.index(old)] - of[STATES.index(state)]))
         for name, old, state, cost, of in zip(
             (each.name for each in offer.start.subnets), offer.now, states or (), offer.prices, squares, strict=False
         )
@@ -343,7 +343,7 @@ def _chosen(
         chosen = {each.name: "relay" for each in offer.start.subnets}
     if plan is None:
         what = "keeps" if accuracy is None else f"reaches {100 * accuracy:g} %"
-        text = f"no trust that is for sale {what} within {joules:g} J"
+        text = f"no trust that is for sale {what}" + ("" if joules is None else f" within {joules:g} J")
         raise UserError(f"{text}; expected more joules, or a smaller accuracy", "--joules")
     read, before = (float(curve(each.noise)) for each in (plan, now[0]))
     asked, half = (accuracy, price, offer.config.privacy.epsilon, joules), float(curve.band(plan.noise))
