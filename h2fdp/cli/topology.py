@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from h2fdp.cli.terminal import AsJson, print_facts, print_json, print_text
-from h2fdp.errors import Problem, UserError, not_one_of
+from h2fdp.errors import UserError, not_one_of
 from h2fdp.wording import counted
 
 if TYPE_CHECKING:
@@ -30,12 +30,9 @@ Trust = Annotated[
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")]
 
 
-_OPTIONS = {"tiers": "edges", "secure_sum": "trust"}  # of arguments of generators that are called otherwise
-
-
 @app.command("new")
 def new_command(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="regular, deep, config1, config2, star or geometric.")],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="regular or deep.")],
     out: Annotated[Path, typer.Option(help="The YAML file.")],
     edges: Annotated[
         str | None, typer.Option(help="Edge servers; of several tiers, below each node of the tier above: 2,5 (deep).")
@@ -46,23 +43,21 @@ def new_command(
     overwrite: Overwrite = False,
 ) -> None:
     """Write a network made to order, distances drawn; trust is left to each run's seed."""
-    from h2fdp.network import write
+    from h2fdp.network import GENERATORS, write
 
     _check_free(out, overwrite)
     given: dict[str, Any] = {} if trust is None else _levels(trust, "topology new")
-    if edges is not None:
-        tiers = [_number(int, "edges", word) for word in edges.split(",")]
-        given |= {"edges": tiers[0]} if kind != "deep" else {"tiers": [*tiers, devices or 5]}
-        if len(tiers) > 1 and kind != "deep":
-            raise UserError(f'expected one number but for deep, found "{edges}"', "topology new", "--edges")
-    if devices is not None and "tiers" not in given:
-        given["devices"] = devices
-    topology = _generate(kind, given, seed)
-    # A star has one edge server, untrusted by definition: leaving it to a probability of 0 would say less.
-    write(topology, out, state_trust=kind == "star")
+    if kind not in GENERATORS:
+        raise UserError(not_one_of(kind, list(GENERATORS)), "topology new")
+    tiers = [_number(int, "edges", word) for word in (edges or ("2,5" if kind == "deep" else "10")).split(",")]
+    if len(tiers) > 1 and kind != "deep":
+        raise UserError(f'expected one number but for deep, found "{edges}"', "topology new", "--edges")
+    each = 5 if devices is None else devices
+    given |= {"tiers": [*tiers, each]} if kind == "deep" else {"edges": tiers[0], "devices": each}
+    topology = GENERATORS[kind](**given, seed=seed)
+    write(topology, out, state_trust=False)
     servers = counted(len(list(topology.servers())), "edge server")
-    drawn = "untrusted" if kind == "star" else "trust drawn by each run"
-    typer.echo(f"{out}: {servers} ({drawn}), {counted(topology.devices, 'device')}")
+    typer.echo(f"{out}: {servers} (trust drawn by each run), {counted(topology.devices, 'device')}")
 
 
 @app.command("import")
@@ -204,24 +199,6 @@ def _network(file: Path, seed: int) -> Topology:
         if isinstance(document.root.content, dict) and "topology" in document.root.content:
             return experiment_from(document, seed=seed)[1]
     return read(file, seed)
-
-
-def _generate(kind: str, arguments: dict[str, Any], seed: int) -> Topology:
-    import inspect
-
-    from h2fdp.network import GENERATORS
-
-    if kind not in GENERATORS:
-        raise UserError(not_one_of(kind, list(GENERATORS)), "topology new")
-    takes = inspect.signature(GENERATORS[kind]).parameters
-    unknown = [
-        Problem(f"{kind} takes no such option", "topology new", f"--{_OPTIONS.get(key, key)}")
-        for key in arguments
-        if key not in takes
-    ]
-    if unknown:
-        raise UserError(unknown)
-    return GENERATORS[kind](**arguments, seed=seed)
 
 
 def _print_tree(topology: Topology) -> None:

@@ -60,8 +60,8 @@ def test_an_experiment_shows_its_network(tmp_path):
 def test_new_spares_a_file_that_is_there(tmp_path):
     (tmp_path / "n.yaml").write_text("mine")
     with pytest.raises(UserError, match="--overwrite"):
-        run("new", "star", "--out", tmp_path / "n.yaml")
-    run("new", "star", "--out", tmp_path / "n.yaml", "--overwrite")
+        run("new", "regular", "--out", tmp_path / "n.yaml")
+    run("new", "regular", "--trust", "0", "--out", tmp_path / "n.yaml", "--overwrite")
     assert not read(tmp_path / "n.yaml", 1).subnets[0].trusted
 
 
@@ -69,9 +69,9 @@ def test_new_spares_a_file_that_is_there(tmp_path):
     "arguments",
     [
         ["ring"],
-        ["star", "--edges", 3],
+        ["config1"],
         ["regular", "--edges", "2,3"],
-        ["config1", "--edges", 0],
+        ["regular", "--edges", 0],
         ["regular", "--trust", "x=1"],
     ],
 )

@@ -1,10 +1,12 @@
 """The values themselves: subnets, their invariants, and the star."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from h2fdp.errors import UserError
-from h2fdp.network import Topology, Wire
+from h2fdp.network import Topology, Wire, read
 from tests.networks import placed
 
 
@@ -28,7 +30,7 @@ def test_a_subnet_refuses_what_a_file_could_not_say(distance, power, names):
 
 
 def test_the_star_holds_every_device_in_order_under_its_name():
-    network = Topology.geometric(edges=5, devices=4)
+    network = read(Path(__file__).parents[2] / "topologies" / "campus.yaml", 1)
     star = network.as_star()
     (only,) = star.subnets
     assert only.device_names() == [name for subnet in network.subnets for name in subnet.device_names()]
@@ -52,7 +54,7 @@ def test_in_the_star_each_device_keeps_its_way_to_the_cloud():
 
 
 def test_a_star_has_the_access_points_of_its_tree():
-    network = Topology.geometric(edges=5, devices=4)
+    network = read(Path(__file__).parents[2] / "topologies" / "campus.yaml", 1)
     for names, sizes in (network.access_points, network.as_star().access_points):
         assert names == tuple(subnet.name for subnet in network.subnets)
         assert sizes.tolist() == network.sizes.tolist()
