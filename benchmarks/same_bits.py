@@ -1,9 +1,9 @@
 """Do two checkouts compute the same runs, to the bit? `python -m benchmarks.same_bits BASE [HEAD] [--only NAME ...]`.
 
 A redesign is meant to leave every case equal: methods, placements of noise, trees, secure sums, neighbours, defaults,
-schedules, faults, engines, a kill and a resume, placements on Ray, a sweep, an audit. Each checkout computes all cases
-in a process of its own, through its own command line, with the libraries of the Python that runs this. `git worktree
-add ../base COMMIT` makes BASE. The exit code is 1 where a case differs.
+schedules, faults, engines, a kill and a resume, placements on Ray, twenty random trees, a sweep, an audit. Each
+checkout computes all cases in a process of its own, through its own command line, with the libraries of the Python that
+runs this. `git worktree add ../base COMMIT` makes BASE. The exit code is 1 where a case differs.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import argparse
 import contextlib
 import hashlib
 import io
+import itertools
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -46,6 +48,7 @@ BASE = {
 KEYED = ("--set", "privacy.noise_key=seed")  # by default the noise of each run has a key of its own
 CLOUD_SUMS = "{cloud: {trust: secure-sum}, "
 SYNTHETIC = "{name: synthetic, alpha: 0.5, beta: 0.5}"
+RANDOM_TREES = 20
 KILLED_AFTER = 5  # intervals, of a run that is then resumed
 
 PLAIN = ("hfl", "hfl-dp", "pedpfl", "fedavg", "fedavgm", "fedprox", "scaffold", "feddyn", "pfedme", "fedyogi")
@@ -136,6 +139,35 @@ def runs() -> Iterator[tuple[str, dict[str, str]]]:
     for placement in ("packed", "subnet", "entity"):
         hosts = "hosts: 2, " if placement == "packed" else ""  # the others have as many as nodes
         yield f"ray-{placement}", {"runtime": f"{{backend: ray, placement: {placement}, {hosts}cpus_per_host: 0.1}}"}
+    yield from ((f"random-tree-{number}", random_tree(random.Random(number))) for number in range(RANDOM_TREES))
+
+
+def random_tree(draw: random.Random) -> dict[str, str]:
+    """A tree of one to four tiers with mixed trust, secure sums and settings, whose ledger is compared row by row."""
+    names = (f"n{number}" for number in itertools.count())
+
+    def tier(height: int) -> list[dict[str, Any]]:
+        edges: list[dict[str, Any]] = []
+        for name in itertools.islice(names, draw.randint(1, 3)):
+            inner = height > 1 and draw.random() < 0.7
+            below = {"edges": tier(height - 1)} if inner else {"devices": {"count": draw.randint(2, 4)}}
+            trust = {"trusted": True} if draw.random() < 0.5 else {"trust": draw.choice(["untrusted", "secure-sum"])}
+            edges.append({"name": name, **trust, **below})
+        return edges
+
+    edges = tier(draw.randint(1, 4))
+    rhythms = [1, 2, 3, [1, 2], [2, 6]] if any("edges" in edge for edge in edges) else [1, 2, 3]
+    cloud = draw.choice(["untrusted", "untrusted", "secure-sum"])
+    faults = {"device_dropout": 0.3, "edge_outage": {"probability": 0.2}} if draw.random() < 0.3 else {}
+    stated = {"extends": "paper", "weights": draw.choice(["uniform", "by-size"])}
+    stated["participation"] = draw.choice([1.0, 0.6])
+    return {
+        "topology": json.dumps({"cloud": {"trust": cloud}, "edges": edges}),
+        "data": "{name: digits, partition: {labels_per_device: 3}}",
+        "training": training(**stated, local_steps=6, aggregate_every=draw.choice(rhythms)),
+        "privacy": json.dumps({"epsilon": 8, "accountant": "rdp", "sensitivity": draw.choice(["tight", "paper"])}),
+        "faults": json.dumps(faults),
+    }
 
 
 def digest(run: Path) -> dict[str, Any]:
