@@ -20,7 +20,7 @@ from h2fdp.network.adversaries import Adversaries, drawn
 from h2fdp.network.channel import ACCESSES, FADINGS, PATH_LOSSES
 from h2fdp.network.devices import Floats
 from h2fdp.network.graphs import Graph, from_backbone, graph_of, read_graph, tree_document, unused
-from h2fdp.network.links import UNLIMITED, Link, OwnLink, Passes, Wire
+from h2fdp.network.links import UNLIMITED, Link, OwnLink, Wire
 from h2fdp.network.mobility import Mobility
 from h2fdp.network.network import Aggregator, Subnet, TrustSection
 from h2fdp.network.places import OF_SERVERS, OF_USERS, from_places, read_places, read_trace
@@ -318,7 +318,7 @@ def link_values(link: Link) -> Any:
         return link.part.written()
     assert isinstance(link, Wire), "only relays have links in series, and they are not written"
     rate = UNLIMITED if math.isinf(link.rate_bps) else mega(link.rate_bps)
-    windows = {"delay_s": link.delay_s, "windows": [*map(list, link.windows)]} if isinstance(link, Passes) else {}
+    windows = {"delay_s": link.delay_s, "windows": [*map(list, link.windows)]}
     return {"rate_mbps": rate, "power_dbm": link.power_dbm} | {key: each for key, each in windows.items() if each}
 
 

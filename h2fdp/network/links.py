@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import accumulate
 from operator import itemgetter
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, ValidationInfo
@@ -46,12 +46,12 @@ class Link(ABC):
     """A link from an edge server to the node above it: the cloud, in a network of two tiers.
 
     Both answers follow from the arguments alone, so that a dry run, a run and its continuation see the same network.
-
-    Attributes:
-        plain: seconds are the bits over a rate, whatever the moment.
     """
 
-    plain: ClassVar[bool] = False
+    @property
+    def plain(self) -> bool:
+        """Whether seconds are the bits over a rate, whatever the moment."""
+        return False
 
     @abstractmethod
     def seconds(self, bits: float, at: float = 0.0) -> float:
@@ -72,38 +72,28 @@ class Link(ABC):
 
 @dataclass(frozen=True)
 class Wire(Link):
-    """A link of one rate.
+    """A link of one rate, perhaps with windows: what one of them cuts off goes on in the next.
 
     Attributes:
         rate_bps: bits a second; infinite for the cloud's own edge server, whose messages cost nothing.
         power_dbm: the edge server's transmit power.
-    """
-
-    plain: ClassVar[bool] = True
-    rate_bps: float = 100e6
-    power_dbm: float = 38.0
-
-    def seconds(self, bits: float, at: float = 0.0) -> float:
-        """The bits over the rate."""
-        return bits / self.rate_bps
-
-    def joules(self, bits: float) -> float:
-        """The power over the time of sending."""
-        return float(ratio(self.power_dbm - 30.0)) * (bits / self.rate_bps)
-
-
-@dataclass(frozen=True)
-class Passes(Wire):
-    """A wire with a delay, whose bits move within windows alone; what a window cuts off goes on in the next one.
-
-    Attributes:
         delay_s: seconds of propagation, after the last bit was sent.
         windows: start and end of each, in seconds from the start of the run, ascending; empty where it is always open.
     """
 
-    plain: ClassVar[bool] = False
+    rate_bps: float = 100e6
+    power_dbm: float = 38.0
     delay_s: float = 0.0
     windows: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def plain(self) -> bool:
+        """Whether it has a rate alone."""
+        return not (self.delay_s or self.windows)
+
+    def joules(self, bits: float) -> float:
+        """The power over the time of sending."""
+        return float(ratio(self.power_dbm - 30.0)) * (bits / self.rate_bps)
 
     @cached_property
     def _opened(self) -> list[float]:
@@ -129,6 +119,22 @@ class Passes(Wire):
         raise UserError(f"{text} {windows[-1][1]:.6g} s; expected later windows, or a shorter run", key="link.windows")
 
 
+def lines_of(value: str | list[Any], info: ValidationInfo, most: int) -> tuple[str, list[tuple[int, Any]]]:
+    """The lines of a CSV file, its columns first, or of a list, each with its number; and what is before a number.
+
+    Raises:
+        ValueError: the file cannot be read, or has more than `most` lines.
+    """
+    if isinstance(value, list):
+        return "line ", list(enumerate(value, 1))
+    path = ((info.context or {}).get("folder") or Path.cwd()) / value
+    try:
+        header, cells = read_csv(path, most, note)
+    except UserError as error:
+        raise ValueError(str(error)) from None
+    return f"{path}:", [(1, header), *((number, [*map(plain_scalar, row)]) for number, row in cells)]
+
+
 _COLUMNS, _MOST_WINDOWS = ["start_s", "end_s"], 20_000
 
 
@@ -136,20 +142,14 @@ def _windows(value: Any, info: ValidationInfo) -> tuple[tuple[float, float], ...
     """The windows of a CSV file, or of a list.
 
     Raises:
-        ValueError: it cannot be read, or they are not what `Passes` needs; with the file's line.
+        ValueError: it cannot be read, or they are not what `Wire` needs; with the file's line.
     """
-    lines, where, before = list(enumerate(value or [], 1)), "window ", 0.0
+    (where, lines), before = lines_of(value or [], info, _MOST_WINDOWS), 0.0
     if isinstance(value, str):
-        path = ((info.context or {}).get("folder") or Path.cwd()) / value
-        try:
-            header, cells = read_csv(path, _MOST_WINDOWS, note)
-        except UserError as error:
-            raise ValueError(str(error)) from None
+        (_, header), *lines = lines
         if header != _COLUMNS:
-            raise ValueError(
-                f"{path}:1: expected the columns {', '.join(_COLUMNS)}, found {', '.join(header) or 'none'}"
-            )
-        lines, where = [(number, [*map(plain_scalar, row)]) for number, row in cells], f"{path}:"
+            found = ", ".join(header) or "none"
+            raise ValueError(f"{where}1: expected the columns {', '.join(_COLUMNS)}, found {found}")
     if not lines:
         raise ValueError("expected at least one window, found none")
     for number, row in lines:
@@ -188,8 +188,7 @@ class WireSection(Options):
 
     def wire(self) -> Wire:
         """The section as a value."""
-        plain, windows = (self.rate_mbps * 1e6, self.power_dbm), cast(Any, self.windows or ())  # were read
-        return Passes(*plain, self.delay_s, windows) if self.delay_s or windows else Wire(*plain)
+        return Wire(self.rate_mbps * 1e6, self.power_dbm, self.delay_s, cast(Any, self.windows or ()))  # were read
 
 
 LinkChoice = Annotated[WireSection | OwnPart, LINKS]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 from pydantic import Field
 
 from h2fdp.config import Section, check, empty_document
@@ -141,26 +140,19 @@ class Radio:
 
     def gain_db(self, distance_m: Floats, stream: np.random.Generator) -> Floats:
         """(s,) gains of the devices of one access point; see `PathLoss.gain_db`."""
-        model: PathLoss = self._made["pathloss"]
-        return self._asked("pathloss", "gain_db", len(distance_m), -np.inf, lambda: model.gain_db(distance_m, stream))
+        return self._asked("pathloss", "gain_db", len(distance_m), distance_m, stream, least=-np.inf)
 
     def least_fading(self) -> float:
         """The least |u|^2 that is drawn."""
-        model: Fading = self._made["fading"]
-        return float(self._asked("fading", "least", 1, 0.0, lambda: [model.least(self.fading_floor)])[0])
+        return float(self._asked("fading", "least", None, self.fading_floor))
 
     def fading_power(self, stream: np.random.Generator, size: int) -> Floats:
         """(size,) |u|^2 of the devices of one access point in one interval."""
-        model: Fading = self._made["fading"]
-        return self._asked("fading", "draw", size, 0.0, lambda: model.draw(stream, size, self.fading_floor))
+        return self._asked("fading", "draw", size, stream, size, self.fading_floor)
 
     def mean_seconds(self, bits: int, snr: Floats) -> Floats:
         """(I,) the mean over fading of the seconds of a message; see `Fading.mean_seconds`."""
-        model: Fading = self._made["fading"]
-        floor = self.fading_floor
-        return self._asked(
-            "fading", "mean_seconds", len(snr), 0.0, lambda: model.mean_seconds(bits, self.bandwidth_hz, snr, floor)
-        )
+        return self._asked("fading", "mean_seconds", len(snr), bits, self.bandwidth_hz, snr, self.fading_floor)
 
     def quadrature(self, floor: float | None = None) -> tuple[list[float], list[float]]:
         """Powers |u|^2 and weights, which add up to 1, of a mean over the fading.
@@ -194,16 +186,13 @@ class Radio:
         model: Access = self._made["access"]
         if lead is not None and lead.any() and not isinstance(self.access, OwnPart):
             return gathered(np.maximum, model.waits(seconds, snr, points, lead) - lead, points, count)
-        return self._asked(
-            "access", "uplink_seconds", count, 0.0, lambda: model.uplink_seconds(seconds, snr, points, count)
-        )
+        return self._asked("access", "uplink_seconds", count, seconds, snr, points, count)
 
     def waits(self, seconds: Floats, snr: Floats, points: Integers, count: int, lead: Floats) -> Floats:
         """(K,) seconds from a device's last step until what it holds up has arrived; see `Access.waits`."""
         if isinstance(self.access, OwnPart) and not self.billed:  # all wait for all
             return self.uplink_seconds(seconds, snr, points, count)[points]
-        model: Access = self._made["access"]
-        return self._asked("access", "waits", len(seconds), 0.0, lambda: model.waits(seconds, snr, points, lead))
+        return self._asked("access", "waits", len(seconds), seconds, snr, points, lead)
 
     @property
     def queues(self) -> bool:
@@ -213,9 +202,7 @@ class Radio:
 
     def part_seconds(self, seconds: Floats, snr: Floats, sharing: Integers) -> Floats:
         """(K,) of each device's message over its part of the channel; see `Access.part_seconds`."""
-        model: Access = self._made["access"]
-        answer = partial(model.part_seconds, seconds, snr, sharing)
-        return self._asked("access", "part_seconds", len(seconds), 0.0, answer)
+        return self._asked("access", "part_seconds", len(seconds), seconds, snr, sharing)
 
     def check_fading(self) -> None:
         """Ask a user's own fading for powers: their mean is 1. Beyond a factor of 2 it is a mistake, no rounding.
@@ -225,10 +212,9 @@ class Radio:
         """
         if not isinstance(self.fading, OwnPart):
             return
-        model: Any = self._made["fading"]
-        if hasattr(model, "quantile"):
+        if hasattr(self._made["fading"], "quantile"):
             method, middles = "quantile", (np.arange(_POWERS) + 0.5) / _POWERS
-            powers = self._asked("fading", method, _POWERS, 0.0, lambda: model.quantile(middles))
+            powers = self._asked("fading", method, _POWERS, middles)
         else:
             method, powers = "draw", self.fading_power(np.random.default_rng(0), _POWERS)
         if not 0.5 <= float(powers.mean()) <= 2.0:
@@ -242,19 +228,20 @@ class Radio:
             for key in _Models.model_fields
         }
 
-    def _asked(self, key: str, method: str, size: int, least: float, answer: Callable[[], ArrayLike]) -> Floats:
-        """(size,) what a model answers: from a user's own, what is no number of at least `least` is a mistake."""
-        model = getattr(self, key)
+    def _asked(self, key: str, method: str, size: int | None, *given: Any, least: float = 0.0) -> Floats:
+        """(size,), or one number, that a model answers; from a user's own, none below `least`."""
+        model, made = getattr(self, key), self._made[key]
         if not isinstance(model, OwnPart):
-            values: Floats = np.asarray(answer())
+            values: Floats = np.asarray(getattr(made, method)(*given))
             return values
-        value, origin = model.origin.call(method, answer), model.origin
+        origin, shape = model.origin, () if size is None else (size,)
+        value = origin.call(method, lambda: getattr(made, method)(*given))
         try:
             values = np.asarray(value, dtype=np.float64)
         except (TypeError, ValueError):
-            raise origin.wrong(method, f"numbers of shape ({size},)", value) from None
-        if values.shape != (size,):
-            raise origin.wrong(method, f"numbers of shape ({size},)", Words(f"shape {values.shape}"))
+            raise origin.wrong(method, f"numbers of shape {shape}", value) from None
+        if values.shape != shape:
+            raise origin.wrong(method, f"numbers of shape {shape}", Words(f"shape {values.shape}"))
         wrong = values[~(np.isfinite(values) & (values >= least))]
         if len(wrong):
             words = "finite numbers" if least == -np.inf else f"finite numbers of at least {least:g}"

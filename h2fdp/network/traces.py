@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -18,11 +17,8 @@ from pydantic import AfterValidator, ValidationInfo
 
 from h2fdp.config.fields import Expect, Section
 from h2fdp.config.own_answers import is_number
-from h2fdp.config.parsing import plain_scalar, read_csv
-from h2fdp.errors import UserError
 from h2fdp.network.devices import Floats
-from h2fdp.network.links import Lines
-from h2fdp.wording import note
+from h2fdp.network.links import Lines, lines_of
 
 _HOUR, _MOST_LINES, _SECONDS = "hour", 100_000, 3600.0
 
@@ -100,14 +96,7 @@ def _read(value: Any, info: ValidationInfo) -> Trace:
     Raises:
         ValueError: it cannot be read, or its lines are none of a trace; with the file's line.
     """
-    where, rows = "line ", list(enumerate(value, 1)) if isinstance(value, list) else []
-    if isinstance(value, str):
-        path = ((info.context or {}).get("folder") or Path.cwd()) / value
-        try:
-            header, cells = read_csv(path, _MOST_LINES, note)
-        except UserError as error:
-            raise ValueError(str(error)) from None
-        where, rows = f"{path}:", [(1, header), *((number, [*map(plain_scalar, row)]) for number, row in cells)]
+    where, rows = lines_of(value, info, _MOST_LINES)
     head = rows[0][1] if rows and isinstance(rows[0][1], list) else []
     regions, before = [str(each) for each in head[1:]], None
     if not regions or head[0] != _HOUR or len({*regions}) < len(regions):

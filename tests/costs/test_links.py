@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from h2fdp.costs import NetworkCosts, Tasks, interval_cost
 from h2fdp.errors import UserError
 from h2fdp.network import Aggregator, Link, Radio, Topology, Wire
-from h2fdp.network.links import Passes, Series, in_series
+from h2fdp.network.links import Series, in_series
 from h2fdp.network.mobility import Mobility
 from h2fdp.schedules.event_queue import Buffer, Durations, EventQueue
 from h2fdp.streams import Streams
@@ -155,7 +155,7 @@ def test_an_object_that_is_no_link_is_refused_with_what_it_lacks():
 
     with pytest.raises(UserError, match=r"e0\.link: expected a link, .* has no `joules`"):
         network(Silent())
-    for handover in (Ferry(), Passes(delay_s=0.1)):
+    for handover in (Ferry(), Wire(delay_s=0.1)):
         with pytest.raises(UserError, match=r"mobility\.handover: expected a Wire"):
             replace(network(FREE, FREE), mobility=Mobility(handover=handover))
 
@@ -180,7 +180,7 @@ def test_bits_move_within_windows_alone(lengths, bits, at):
     """Gaps and lengths of windows, and messages, in whole seconds, so that ends and starts coincide often."""
     ends = list(itertools.accumulate(gap + length for gap, length in lengths))
     windows = tuple((float(end - length), float(end)) for end, (_, length) in zip(ends, lengths, strict=True))
-    link = Passes(1.0, 30.0, 0.25, windows)
+    link = Wire(1.0, 30.0, 0.25, windows)
     sent = through(windows, bits, at)
     if sent is None:
         with pytest.raises(UserError, match=f"that is ready at {at} s has not ended when the last window does, at"):
@@ -191,6 +191,6 @@ def test_bits_move_within_windows_alone(lengths, bits, at):
 
 
 def test_a_delay_alone_is_added_to_a_wire_and_an_infinite_rate_waits_for_its_window():
-    assert Passes(10.0, 30.0, 0.5).seconds(20.0, 7.0) == 2.5
-    assert Passes(float("inf"), 30.0, 0.5, ((3.0, 4.0),)).seconds(20.0, 1.0) == 2.5
-    assert in_series([Passes(10.0, 30.0, 0.5), Wire(10.0)]).seconds(20.0) == 4.5  # not one wire
+    assert Wire(10.0, 30.0, 0.5).seconds(20.0, 7.0) == 2.5
+    assert Wire(float("inf"), 30.0, 0.5, ((3.0, 4.0),)).seconds(20.0, 1.0) == 2.5
+    assert in_series([Wire(10.0, 30.0, 0.5), Wire(10.0)]).seconds(20.0) == 4.5  # not one wire

@@ -13,8 +13,7 @@ import yaml
 
 import h2fdp
 from h2fdp import Experiment, UserError
-from h2fdp.network import imported, read
-from h2fdp.network.links import Passes
+from h2fdp.network import Wire, imported, read
 from h2fdp.run.forecast import planned_work
 from h2fdp.run.loop import start_run
 from h2fdp.run.recorders import RunCallbacks
@@ -151,9 +150,9 @@ def test_each_key_of_a_link_is_effective_in_each_form(folder, form, key, star):
             r"net.yaml:\d+: edges\[0\].link.windows: expected the path of a CSV file, or a list of",
         ),
         (as_yaml, {"windows": []}, "link.windows: expected at least one window, found none"),
-        (as_yaml, {"windows": [[0, 1], 5]}, "link.windows: window 2: expected start_s from 1 on, .*; found 5"),
-        (as_yaml, {"windows": [[0, 1], [0.5, 2]]}, r"window 2: expected start_s from 1 on, .*; found \[0.5, 2\]"),
-        (as_yaml, {"windows": [[3, 1]]}, r"window 1: expected start_s from 0 on, .* and a later end_s; found \[3, 1"),
+        (as_yaml, {"windows": [[0, 1], 5]}, "link.windows: line 2: expected start_s from 1 on, .*; found 5"),
+        (as_yaml, {"windows": [[0, 1], [0.5, 2]]}, r"line 2: expected start_s from 1 on, .*; found \[0.5, 2\]"),
+        (as_yaml, {"windows": [[3, 1]]}, r"line 1: expected start_s from 0 on, .* and a later end_s; found \[3, 1"),
         (as_yaml, {"windows": "nowhere.csv"}, "link.windows: .*nowhere.csv: cannot be read: No such file"),
         (as_yaml, {"delay_s": -1}, "link.delay_s: expected a finite number of at least 0, found -1"),
         (as_yaml, {"window": "passes.csv"}, "link.window: unknown key; did you mean `windows`"),
@@ -237,7 +236,7 @@ def satellite_of(link):
     options = {key: value for key, value in link.items() if key != "name"}
     if link is OWN:
         return importlib.import_module("my_link").Satellite(**options)
-    return Passes(0.5e6, 38.0, 0.01, tuple(map(tuple, PASSES)))
+    return Wire(0.5e6, 38.0, 0.01, tuple(map(tuple, PASSES)))
 
 
 @pytest.mark.parametrize("star", [False, True])
