@@ -29,6 +29,7 @@ from h2fdp.training.clipping import Clipping
 from h2fdp.training.compiled.chains import numba_is_there
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.engine import Engine, EngineName, TrainingJob, build_engine
+from h2fdp.training.local_steps import Descent
 from h2fdp.training.losses import CROSS_ENTROPY
 
 RECORDS, BATCH, CLASSES = 600, 32, 10
@@ -76,9 +77,9 @@ def engine_cases(model: str, shape: tuple[int, ...], devices: int, steps: int) -
         rates, length = batches / RECORDS, row_length(sampling, BATCH)
         sampler = BatchSampler(Streams(1), "edge", sampling, records.sizes, rates, length)
         for clip, clipping in CLIPPINGS.items():
-            job = TrainingJob(Plain(), CROSS_ENTROPY, clipping, shape, math.inf, BATCH)
+            job = TrainingJob(Descent(Plain()), CROSS_ENTROPY, clipping, shape, math.inf, BATCH)
             for name in engines_for(module, job):
-                engine = build_engine(name, module, clipping, Plain(), padded_width(sampling, batches))
+                engine = build_engine(name, module, clipping, Descent(Plain()), padded_width(sampling, batches))
                 yield f"{name:<8} {sampling:<8} clip {clip}", partial(segment, sampler, engine)
 
 

@@ -19,6 +19,7 @@ from h2fdp.algorithms.fedavg import Plain
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import DeviceRecords
+from h2fdp.training.local_steps import Descent
 from h2fdp.training.stacked import StackedEngine
 
 PAGE = Path(__file__).with_name("README.md")
@@ -48,7 +49,7 @@ def table() -> Iterator[str]:
     yield "| records | norm of the model | bound, in S | e / S, `stacked` |"
     yield "|---|---|---|---|"
     module, clipping = nn.Linear(FEATURES, CLASSES, bias=False), Clipping(NORM, "record", mean_too=True)
-    engine = StackedEngine(module, clipping, Plain(), 1)
+    engine = StackedEngine(module, clipping, Descent(Plain()), 1)
     for count in SIZES:
         torch.manual_seed(count)
         x, y = torch.randn(count, FEATURES), torch.randint(CLASSES, (count,))

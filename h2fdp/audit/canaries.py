@@ -23,7 +23,7 @@ from h2fdp.streams import Streams
 from h2fdp.training.batches import Batches, BatchSampler
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import DeviceRecords
-from h2fdp.training.local_steps import LocalObjective, TrainingResult
+from h2fdp.training.local_steps import Descent, TrainingResult
 from h2fdp.training.loop import LoopEngine
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
 
@@ -188,11 +188,11 @@ class CanaryEngine(LoopEngine):
         self,
         module: nn.Module,
         clipping: Clipping | None,
-        objective: LocalObjective,
+        descent: Descent,
         canaries: CanaryRecords,
         loss: Loss = CROSS_ENTROPY,
     ) -> None:
-        super().__init__(module, clipping, objective, loss=loss)
+        super().__init__(module, clipping, descent, loss)
         self._canaries = canaries
         self._dominating = canaries.dominating and clipping is not None and clipping.scope == "batch"
         self._turned: np.ndarray = np.zeros(0, dtype=bool)  # of the device that is training, for each of its canaries

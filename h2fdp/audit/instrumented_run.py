@@ -268,8 +268,8 @@ class InstrumentedRun:
         if not canaries.whole:
             sampler = CanarySampler(**vars(group.sampler), canaries=canaries, device_name=group.device_name)
             group = replace(group, sampler=sampler)
-        loss = minimised(blueprint.objective, blueprint.loss)
-        engine = CanaryEngine(blueprint.module(), blueprint.clipping, blueprint.objective, canaries, loss)
+        loss = minimised(blueprint.descent.objective, blueprint.loss)
+        engine = CanaryEngine(blueprint.module(), blueprint.clipping, blueprint.descent, canaries, loss)
         return InProcessNodes({"devices": replace(group, engine=engine)})
 
     def run_interval(self, plan: IntervalPlan) -> IntervalTranscript:

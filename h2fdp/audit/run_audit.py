@@ -26,7 +26,6 @@ from h2fdp.run.live_accounts import LiveAccounts
 from h2fdp.run.prelude import add_planned, with_prelude
 from h2fdp.run.recorders import OnInterval
 from h2fdp.run.setup import RunSetup
-from h2fdp.training.local_steps import head_size
 
 _WHOLE = "a canary is a whole device where devices are protected"
 _MOST_PER_BATCH = 1.0  # canaries that meet in one batch hide each other and hinder training
@@ -89,10 +88,10 @@ def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confid
         (run.config.compression.stated, "compression", "audits require whole uploads and models; expected null"),
         (run.topology.adversaries, "topology.adversaries", "audits require honest nodes; expected null"),
         (run.traits.buffers, "method.schedule", "an audit knows devices that begin together; expected fixed"),
-        (head_size(blueprint.objective, blueprint.module()), "method.objective", heads),
-        (blueprint.momentum, "training.momentum", "canaries do not support momentum; expected 0"),
+        (blueprint.descent.head, "method.objective", heads),
+        (blueprint.descent.momentum, "training.momentum", "canaries do not support momentum; expected 0"),
         (blueprint.augment, "data.augment", "canaries know records as they are; expected null"),
-        (blueprint.optimizer, "training.optimizer", "canaries know plain steps; expected null"),
+        (blueprint.descent.optimizer, "training.optimizer", "canaries know plain steps; expected null"),
         (unusual, "method.server", server),
         (training.sampling != "poisson" and not whole, "training.sampling", poisson),
     )

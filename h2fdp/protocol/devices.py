@@ -23,7 +23,7 @@ from h2fdp.streams import Streams
 from h2fdp.training.batches import Batches, BatchSampler
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.engine import Engine
-from h2fdp.training.local_steps import LocalObjective, LocalWork, OwnModels, StepTerms, TrainingResult
+from h2fdp.training.local_steps import Descent, LocalWork, OwnModels, StepTerms, TrainingResult
 
 
 @dataclass(frozen=True)
@@ -144,13 +144,11 @@ class WorkAccumulator:
     """The work of one subnet's devices so far in an interval, in the rows of its plan.
 
     Attributes:
-        gain: maps the local steps of a stretch to the number of gradients that they add up.
         memory: (s, M) what the devices remember, of their work or of what they uploaded; None where they do not.
         work: since the interval began, where the objective has a memory of it.
     """
 
-    objective: LocalObjective
-    gain: Callable[[int], float]
+    descent: Descent
     plan: Plan
     variate: Tensor | None
     memory: Tensor | None
@@ -159,30 +157,23 @@ class WorkAccumulator:
     last_steps: Tensor | None = None
 
     @classmethod
-    def begun(
-        cls,
-        objective: LocalObjective,
-        gain: Callable[[int], float],
-        plan: Plan,
-        model: Tensor,
-        variate: Tensor | None,
-    ) -> WorkAccumulator:
+    def begun(cls, descent: Descent, plan: Plan, model: Tensor, variate: Tensor | None) -> WorkAccumulator:
         """The work of a stretch, at the model (M,) that was sent; it continues earlier stretches of the interval."""
         state = plan.state
         memory = None if state.memory is None else state.memory.to(model.device)
         work = None if state.work is None else state.work.copied(model.device)
         if work is not None:
             memory = work.before
-        elif memory is not None and objective.memory is not None:
+        elif memory is not None and descent.objective.memory is not None:
             work = DeviceWork(
                 before=memory,
                 updates=torch.zeros_like(memory),
                 local_models=torch.zeros_like(memory),
-                personal=torch.zeros_like(memory) if objective.personal else None,
+                personal=torch.zeros_like(memory) if descent.objective.personal else None,
                 steps=np.zeros(len(plan.rows), dtype=np.int64),
                 gradients=np.zeros(len(plan.rows)),
             )
-        return cls(objective, gain, plan, variate, memory, work)
+        return cls(descent, plan, variate, memory, work)
 
     def corrections(self, rows: np.ndarray) -> Tensor | None:
         """(s, M) for the devices of these rows; None where nothing is corrected."""
@@ -190,10 +181,11 @@ class WorkAccumulator:
             return None
         places = torch.from_numpy(self._places(rows))
         known = self.memory[places]
-        if isinstance(self.objective, OwnModels) and self.work.personal is not None:  # the newest, of this interval
+        own = isinstance(self.descent.objective, OwnModels)
+        if own and self.work.personal is not None:  # the newest, of this interval
             moved = torch.from_numpy(self.work.steps > 0)[places, None].to(known.device)
             known = self.work.personal[places].where(moved, known)
-        return self.objective.correction(known, self.variate)
+        return self.descent.objective.correction(known, self.variate)
 
     def of_uploads(self, rows: np.ndarray) -> Tensor | None:
         """(s, M) what the devices of these rows remember of their uploads; None where they do not."""
@@ -222,7 +214,7 @@ class WorkAccumulator:
             assert trained.personal is not None, "the objective trains personal models"
             self.work.personal[places] = trained.personal
         self.work.steps[places.numpy()] += part.steps
-        self.work.gradients[places.numpy()] += [self.gain(steps) for steps in part.steps.tolist()]
+        self.work.gradients[places.numpy()] += [self.descent.gain(steps) for steps in part.steps.tolist()]
 
     def upload(self, update: Tensor) -> Upload:
         """The subnet's upload, with this update (M,), and what the devices need next."""
@@ -230,7 +222,7 @@ class WorkAccumulator:
         if memory is not None and work is not None:
             steps, gradients = (torch.from_numpy(each).to(memory) for each in (work.steps, work.gradients))
             made = LocalWork(work.updates, work.local_models, work.personal, steps, gradients, self.plan.step_size)
-            remembered = self.objective.remembered(memory, self.variate, made)
+            remembered = self.descent.objective.remembered(memory, self.variate, made)
             if self.variate is not None:
                 shares = torch.from_numpy(present_shares(self.plan.shares, work.steps > 0)).to(memory)
                 variate = shares @ (remembered - memory)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,9 +18,9 @@ from h2fdp.protocol.aggregator import Aggregator, Broadcast, Children, NodeGroup
 from h2fdp.protocol.devices import WorkAccumulator
 from h2fdp.protocol.messages import Order, Plan, SubnetPhase, Upload
 from h2fdp.schedules.measuring import Measured, MeasuringOrder, joined
-from h2fdp.training.local_steps import LocalObjective, TrainingResult
+from h2fdp.training.local_steps import Descent, TrainingResult
 
-_PLAIN = Plain()
+_PLAIN = Descent(Plain())
 _SUM = ""  # no group's name
 
 
@@ -32,16 +32,14 @@ class EdgeServer(Aggregator):
         trusted: it receives raw updates, and it or a trusted node above it adds noise to their average.
         groups: the device groups below, by name; `spans` says which rows of the subnet each holds.
         spans: name -> (first row, row after the last).
-        objective: what the devices minimise; it says what they remember.
-        gain: maps m local steps to the number of gradients that their upload adds up (more than m with momentum).
+        descent: the devices' steps; its objective says what they remember.
         pipeline: the stages of the devices' uploads.
     """
 
     trusted: bool
     groups: NodeGroup
     spans: dict[str, tuple[int, int]]
-    objective: LocalObjective = _PLAIN
-    gain: Callable[[int], float] = float
+    descent: Descent = _PLAIN
     pipeline: Pipeline = Pipeline()  # noqa: RUF009 - a frozen value
 
     def begin(self, broadcast: Tensor, plan: Plan) -> Children[SubnetPhase]:
@@ -103,7 +101,7 @@ class _Subnet(Children[SubnetPhase]):
         each = server.pipeline.has_code or plan.begun is not None or plan.state.watched or server.lies is not None
         remembers = plan.state.memory is not None or plan.state.work is not None
         self._sum_says_enough = server.aggregation.visible == "sum" and not each and not remembers
-        self._work = WorkAccumulator.begun(server.objective, server.gain, plan, self.received, variate)
+        self._work = WorkAccumulator.begun(server.descent, plan, self.received, variate)
         self._models = dict(
             zip(() if plan.begun is None else plan.begun.carried, _rows_of(plan.state.models), strict=True)
         )

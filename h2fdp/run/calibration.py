@@ -27,7 +27,7 @@ from h2fdp.run.prelude import add_planned, noises_before
 from h2fdp.run.setup import Noise, RunInputs, RunSetup
 from h2fdp.schedules import Horizon
 from h2fdp.schedules.aggregation_times import decayed
-from h2fdp.training.local_steps import gain, pull_of
+from h2fdp.training.local_steps import pull_of
 from h2fdp.wording import SCORES, counted, noted_if_long
 
 _ROUNDS, _NEAR = 12, 0.99  # of scaling noise on a grid, until the account is that near to the target
@@ -276,11 +276,11 @@ def _context(inputs: RunInputs) -> MechanismContext:
         records=inputs.data.sizes,
         sampling_rates=inputs.blueprint.rates,
         sampling=inputs.blueprint.sampling,
-        gain=partial(gain, training.momentum),
+        gain=inputs.blueprint.descent.gain,
         by_record=training.clip_scope == "record",
         own_objective=isinstance(objective, OwnPart),
         step_size=inputs.blueprint.step_size,
-        mu=pull_of(inputs.blueprint.objective) or 0.0,
+        mu=pull_of(inputs.blueprint.descent.objective) or 0.0,
         biased=any(parameter.ndim == 1 for parameter in inputs.blueprint.module().parameters()),
         parameters=inputs.initial.numel(),
         accounted=privacy.calibration == "accounted",

@@ -55,7 +55,7 @@ from h2fdp.training.batches import BatchSampler, padded_width, row_length
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import device_records
 from h2fdp.training.engine import WORTH_COMPILING, TrainingJob, build_engine, compile_ahead, engine_of_run
-from h2fdp.training.local_steps import head_size
+from h2fdp.training.local_steps import Descent
 from h2fdp.training.losses import CROSS_ENTROPY, loss_of, minimised
 
 
@@ -267,8 +267,9 @@ def inputs_of(
     width = padded_width(training.sampling, rates * data.sizes)
     work = clipping, data.shape, products, width, training.precision, data.target.examples(data.classes)
     intervals = training.intervals if (rates == 1).all() else None
-    more = training.optimizer, augment is not None, intervals
-    job = TrainingJob(objective, minimised(objective, loss), *work, *more)
+    more = augment is not None, intervals
+    descent = Descent(objective, training.momentum, training.optimizer).on(initial)
+    job = TrainingJob(descent, minimised(objective, loss), *work, *more)
 
     blueprint = Blueprint(
         streams=streams,
@@ -276,7 +277,7 @@ def inputs_of(
         data=data,
         module=module,
         engine=engine_of_run(engine, initial, device, job),
-        objective=objective,
+        descent=descent,
         clipping=clipping,
         sampling=training.sampling,
         rates=rates,
@@ -284,8 +285,6 @@ def inputs_of(
         star=star,
         measures=method.traits.measures,
         device=device,
-        momentum=training.momentum,
-        optimizer=training.optimizer,
         epochs=training.local_epochs,
         clip_norm=training.largest_norm,
         step_size=method.traits.largest_step_size(training.step_size, local_steps, training.intervals),
@@ -300,7 +299,7 @@ def inputs_of(
         draw=None if training.draw is None else SecretDraw(training.draw.rate, training.draw.cover),
         augment=augment,
     )
-    sent = vector.numel() - head_size(objective, initial)
+    sent = vector.numel() - descent.head
     if not sent:
         text = "all layers of the model would be heads that never leave devices; expected fewer than it has"
         raise UserError(text, key="method.objective.layers")
@@ -417,7 +416,7 @@ def trained_on_public(
     rates = np.array([batch / len(data.public)])
     sampler = BatchSampler(streams.public, "cloud", "fixed", records.sizes, rates, row_length("fixed", float(batch)))
     loss, row = loss_of(config.training.loss, data.classes, data.target), np.array([0])
-    engine = build_engine("loop", module, None, Plain(), loss=loss)
+    engine = build_engine("loop", module, None, Descent(Plain()), loss=loss)
     size = recipe.step_without_noise(module, data, config)
     with run_arithmetic():
         batches = sampler.draw(0, range(_PUBLIC_STEPS), row, "public batch")

@@ -219,7 +219,7 @@ def seconds_per_step(run: RunSetup) -> float:
         steps = _STEPS if blueprint.epochs is None else run.local_steps  # epochs are drawn as a whole
         batches = group.sampler.draw(0, range(steps), rows)
         starts = run.initial.to(blueprint.device).expand(len(rows), -1)
-        nothing_yet = None if blueprint.objective.memory is None else torch.zeros_like(starts)
+        nothing_yet = None if blueprint.descent.objective.memory is None else torch.zeros_like(starts)
         variants = None
         if group.augment is not None:
             names = list(map(group.device_name, rows.tolist()))
@@ -383,7 +383,7 @@ def _unmoved(setup: RunSetup) -> Iterator[str]:
 def _featureless(setup: RunSetup) -> Iterator[str]:
     """An objective that compares models by features, with a model that has none: they are the records themselves."""
     objective = setup.config.method.objective
-    if comparison_of(setup.blueprint.objective) is None:
+    if comparison_of(setup.blueprint.descent.objective) is None:
         return
     if sum(any(True for _ in layer.parameters(recurse=False)) for layer in setup.blueprint.module().modules()) == 1:
         text = f"method.objective: {objective.name} has no effect with the model {setup.config.model.name}"

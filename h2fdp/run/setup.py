@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -32,7 +32,6 @@ from h2fdp.runtime import Blueprint
 from h2fdp.schedules import AggregationTimes, Decision, Schedule, ScheduleContext, ScheduleTraits
 from h2fdp.schedules.registry import CheckedSchedule
 from h2fdp.streams import Streams
-from h2fdp.training.local_steps import gradients_in_uploads, pull_of
 
 
 def adapts(config: ExperimentFile) -> bool:
@@ -103,7 +102,7 @@ class RunInputs:
     def server_context(self) -> ServerContext:
         """The context from which the server update is built."""
         blueprint = self.blueprint
-        return ServerContext(self.initial.numel(), blueprint.objective, blueprint.module, blueprint.clipping)
+        return ServerContext(self.initial.numel(), blueprint.descent.objective, blueprint.module, blueprint.clipping)
 
     @property
     def placement(self) -> NoisePlacement:
@@ -113,7 +112,7 @@ class RunInputs:
     @property
     def personal(self) -> bool:
         """Whether devices have other models than the global one: their own, or those of their subnets."""
-        return self.blueprint.objective.personal or getattr(self.config.method.server, "personal", False)
+        return self.blueprint.descent.objective.personal or getattr(self.config.method.server, "personal", False)
 
     @property
     def adapts(self) -> bool:
@@ -318,11 +317,7 @@ class RunSetup(RunInputs, Noise):
             subnets=self.blueprint.facts,
             aggregation_times=self.aggregation_times,
             noise=self.noise,
-            averaging=Averaging(
-                self.blueprint.aggregation,
-                config.training.weights,
-                partial(gradients_in_uploads, config.training.momentum, pull_of(self.blueprint.objective) or 0.0),
-            ),
+            averaging=Averaging(self.blueprint.aggregation, config.training.weights, self.blueprint.descent.counts),
             faults=self.faults,
             epochs=config.training.local_epochs,
             world=self.world,

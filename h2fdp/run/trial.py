@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import torch
@@ -27,7 +26,7 @@ from h2fdp.run.forecast import first_interval
 from h2fdp.run.setup import RunSetup
 from h2fdp.training.batches import Batches
 from h2fdp.training.device_records import device_records
-from h2fdp.training.local_steps import StepTerms, TrainingResult, gain
+from h2fdp.training.local_steps import StepTerms, TrainingResult
 
 _STEP_SIZE = 1e-3
 
@@ -82,7 +81,7 @@ def _try_schedule(setup: RunSetup, plan: IntervalPlan) -> None:
 
 
 def _try_step(setup: RunSetup) -> None:
-    blueprint, objective = setup.blueprint, setup.blueprint.objective
+    blueprint, objective = setup.blueprint, setup.blueprint.descent.objective
     model = setup.initial.to(blueprint.device)
     models = model.expand(2, -1)
     if isinstance(objective, OwnObjective):
@@ -117,15 +116,15 @@ def _work(setup: RunSetup, model: Tensor) -> WorkAccumulator:
         weights=np.full((1, 2), 0.5),
         reach=np.full((1, 2), 0.5),
         noise_std=np.empty((1, 0)),
-        state=SubnetState(memory=None if blueprint.objective.memory is None else torch.zeros(2, size)),
+        state=SubnetState(memory=None if blueprint.descent.objective.memory is None else torch.zeros(2, size)),
     )
     server = server_of(setup.config.method.server, setup.server_context)
     variate = None if server.variate is None else server.variate.to(model.device)
-    return WorkAccumulator.begun(blueprint.objective, partial(gain, blueprint.momentum), plan, model, variate)
+    return WorkAccumulator.begun(blueprint.descent, plan, model, variate)
 
 
 def _try_server(setup: RunSetup) -> None:
-    objective = setup.blueprint.objective
+    objective = setup.blueprint.descent.objective
     server, other = (server_of(setup.config.method.server, setup.server_context) for _ in range(2))
     assert isinstance(server, OwnServer), "a user's own"
     assert isinstance(other, OwnServer), "a user's own"

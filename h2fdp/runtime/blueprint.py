@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -33,10 +33,10 @@ from h2fdp.training.clipping import Clipping, LongestSum
 from h2fdp.training.device_records import DeviceRecords, Scores, device_records
 from h2fdp.training.engine import Engine, EngineName, ThreadLocalEngine, build_engine, build_scores
 from h2fdp.training.gradients.rule import Precision
-from h2fdp.training.local_steps import AdamW, LocalObjective, gain
+from h2fdp.training.local_steps import Descent
 from h2fdp.training.losses import Loss, minimised
 
-_PLAIN = Plain()
+_PLAIN = Descent(Plain())
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Blueprint:
         star: the one edge server is the cloud's own.
         measures: what devices measure for a schedule of a user's own; None for nothing.
         device: where devices' records lie and their steps are computed.
-        momentum, optimizer: of the devices' steps, from each received model on.
+        descent: the devices' steps, from each received model on.
         epochs: how often a device goes through its records in an interval; None where it draws batch by batch.
         clip_norm: as the noise placement reads it; `clipping` is that of the engines, of gradients.
         step_size: the largest that there will be.
@@ -70,7 +70,7 @@ class Blueprint:
     data: DeviceData
     module: Callable[[], nn.Module]
     engine: EngineName
-    objective: LocalObjective
+    descent: Descent
     clipping: Clipping | None
     sampling: Sampling
     rates: np.ndarray
@@ -78,8 +78,6 @@ class Blueprint:
     star: bool
     measures: Measure | None
     device: torch.device
-    momentum: float
-    optimizer: AdamW | None
     epochs: int | None
     clip_norm: float | None
     step_size: float
@@ -262,8 +260,7 @@ class Blueprint:
             trusted=bool(self._chains[subnet.name]),
             groups=groups,
             spans=spans,
-            objective=self.objective,
-            gain=partial(gain, self.momentum),
+            descent=self.descent,
             ends_chain=subnet.name not in self._goes_on,
             pipeline=self._pipelines[subnet.trust],
             aggregation=self.aggregation.at("device"),
@@ -288,13 +285,13 @@ class Blueprint:
 
     def local_engine(self) -> Engine:
         """The engine of the devices' local steps."""
-        return self._engine(self.clipping, self.objective, self.momentum, self.optimizer)
+        return self._engine(self.clipping, self.descent)
 
     @property
     def remembers(self) -> int:
         """The number of numbers that each device keeps from one interval to the next."""
-        moments = self.optimizer is not None and self.optimizer.keeps
-        if not (moments or self.objective.memory is not None or Pipeline(self.compression).remembers):
+        moments = self.descent.keeps_moments
+        if not (moments or self.descent.objective.memory is not None or Pipeline(self.compression).remembers):
             return 0
         size = ParameterLayout(self.module()).size
         return 2 * size + 1 if moments else size
@@ -306,15 +303,8 @@ class Blueprint:
     def _placed(self) -> nn.Module:
         return kept_once(self.module(), self.device)
 
-    def _engine(
-        self,
-        clipping: Clipping | None,
-        objective: LocalObjective,
-        momentum: float = 0.0,
-        optimizer: AdamW | None = None,
-    ) -> Engine:
-        loss = minimised(objective, self.loss)
-        work = (clipping, objective, self._widths[0], momentum, loss, self.precision, optimizer)
+    def _engine(self, clipping: Clipping | None, descent: Descent) -> Engine:
+        work = (clipping, descent, self._widths[0], minimised(descent.objective, self.loss), self.precision)
         return ThreadLocalEngine(lambda: build_engine(self.engine, self._placed(), *work))
 
     def group(self, number: int, records: DeviceRecords, block_begins: int, engine: Engine) -> DeviceGroup:
@@ -336,7 +326,7 @@ class Blueprint:
             engine=engine,
             probe=probe,
             augment=self.augment,
-            keeps_moments=self.optimizer is not None and self.optimizer.keeps,
+            keeps_moments=self.descent.keeps_moments,
         )
 
     @cached_property
@@ -348,7 +338,7 @@ class Blueprint:
         by_record = self.clipping is not None and self.clipping.scope == "record"
         longest: LongestSum | None = None
         if self.clipping is not None and self.noise_placement.private and self.noise_placement.accumulates:
-            longest = LongestSum(self.clipping.norm, self.momentum)  # noise is sized for that
+            longest = LongestSum(self.clipping.norm, self.descent.momentum)  # noise is sized for that
         clipping = UploadClipping(self.clip_norm, self.step_size, by_record, self.gamma, longest, self.draw)
         pipeline = self.noise_placement.pipeline(trust, clipping)
         if self.correlated is not None:

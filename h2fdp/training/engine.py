@@ -26,7 +26,7 @@ from h2fdp.training.device_records import DeviceRecords, ModuleScores, Scores
 from h2fdp.training.gradients import gradient_rule, is_layered
 from h2fdp.training.gradients.rule import FunctionalGradients, Precision
 from h2fdp.training.gradients.tapped import tapped_layers
-from h2fdp.training.local_steps import PLAIN_TERMS, AdamW, LocalObjective, StepTerms, TrainingResult, comparison_of
+from h2fdp.training.local_steps import PLAIN_TERMS, Descent, StepTerms, TrainingResult, comparison_of
 from h2fdp.training.loop import LoopEngine
 from h2fdp.training.losses import CROSS_ENTROPY, Loss, RecordLoss
 from h2fdp.training.stacked import StackedEngine
@@ -74,21 +74,17 @@ def build_engine(
     name: EngineName,
     module: nn.Module,
     clipping: Clipping | None,
-    objective: LocalObjective,
+    descent: Descent,
     width: int = 32,
-    momentum: float = 0.0,
     loss: Loss = CROSS_ENTROPY,
     precision: Precision = "float32",
-    optimizer: AdamW | None = None,
 ) -> Engine:
     """The engine of this name for a model; `loop` is the reference that others must agree with.
 
     Args:
         width: records of a device that a batched engine computes at once, the same in the whole network.
-        momentum: of the steps (see `Descent`).
         precision: of the factors of convolutions' products; models, sums, norms, clipped gradients and noise keep 32
             bits. `stacked` alone knows another than float32.
-        optimizer: of the steps, see `Descent`.
 
     Raises:
         UserError: `compiled` for a model, a loss or an objective that it does not know.
@@ -96,14 +92,14 @@ def build_engine(
     assert clipping is None or clipping.plain or name in NORMALISING, f"{name} cuts gradients, and no more"
     assert precision == "float32" or name == "stacked", f"{name} knows float32 alone"
     if name == "stacked":
-        return StackedEngine(module, clipping, objective, width, momentum, loss, precision, optimizer)
+        return StackedEngine(module, clipping, descent, width, loss, precision)
     if name == "loop":
-        return LoopEngine(module, clipping, objective, momentum, loss, optimizer)
-    assert optimizer is None, "kernels know plain steps and momentum"
+        return LoopEngine(module, clipping, descent, loss)
+    assert descent.optimizer is None, "kernels know plain steps and momentum"
     from h2fdp.training.compiled.engine import CompiledEngine  # numba is for those who ask for it
 
     compile_ahead()  # on hosts, too
-    return CompiledEngine(module, clipping, objective, momentum, loss)
+    return CompiledEngine(module, clipping, descent, loss)
 
 
 @cache
@@ -157,12 +153,11 @@ class TrainingJob:
         width: records of a device that a batched engine computes at once.
         precision: of the factors of convolutions' products.
         labels: (2,) or (2, width) made-up ones.
-        optimizer: of the steps; None for plain ones.
         augments: whether records are trained on in variants.
         whole_intervals: of the run, where all devices draw all their records in each step; None elsewhere.
     """
 
-    objective: LocalObjective
+    descent: Descent
     loss: Loss
     clipping: Clipping | None
     shape: tuple[int, ...]
@@ -170,7 +165,6 @@ class TrainingJob:
     width: int
     precision: Precision = "float32"
     labels: Tensor = _LABELS
-    optimizer: AdamW | None = None
     augments: bool = False
     whole_intervals: int | None = None
 
@@ -182,18 +176,18 @@ class TrainingJob:
 
     def why_not_compiled(self, module: nn.Module) -> str | None:
         """The reason why the compiled engine cannot do it, as the end of a sentence; None where it can."""
-        if self.optimizer is not None:
-            return f"it compiles steps without training.optimizer {self.optimizer.name}"
+        if self.descent.optimizer is not None:
+            return f"it compiles steps without training.optimizer {self.descent.optimizer.name}"
         if self.augments:
             return "it compiles steps on records as they are, without data.augment"
-        return why_not_compiled(module, self.objective, self.loss, self.shape)
+        return why_not_compiled(module, self.descent.objective, self.loss, self.shape)
 
     def why_not_stacked(self, module: nn.Module) -> str | None:
         """The reason why the stacked engine cannot do it, as the end of a sentence; None where it can.
 
         A module that is no chain of known layers is tried: which ones `torch.func` can batch, no list says.
         """
-        comparison, norm = comparison_of(self.objective), self._norm
+        comparison, norm = comparison_of(self.descent.objective), self._norm
         if is_layered(module) and comparison is None:
             return None
         models = ParameterLayout(module).to_vector(module).expand(2, -1)
@@ -305,7 +299,7 @@ def _check_rounding(engine: EngineName, module: nn.Module, device: torch.device,
         "what rounds are chains of Linear, Conv2d and GroupNorm layers, between them torch's own": not is_layered(
             module
         ),
-        "the objective compares models": comparison_of(job.objective) is not None,
+        "the objective compares models": comparison_of(job.descent.objective) is not None,
         "it rounds convolutions, and this model has none": not any(isinstance(m, nn.Conv2d) for m in module.modules()),
     }
     if reason := next((text for text, holds in reasons.items() if holds), None):

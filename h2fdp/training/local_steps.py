@@ -89,11 +89,6 @@ class LocalObjective:
         return memory
 
 
-def gradients_of(objective: LocalObjective) -> int:
-    """The number of gradients in a step of the objective."""
-    return getattr(objective, "gradients", 1)
-
-
 def pull_of(objective: LocalObjective) -> float | None:
     """The objective's pull; None of a user's own that does not state it."""
     return getattr(objective, "pull", None)
@@ -186,21 +181,6 @@ class OwnModels(LocalObjective):
         """The own model; of a device that did no step, as it was."""
         assert done.personal is not None, "a device has a model of its own"
         return done.personal.where(done.steps[:, None] > 0, memory)
-
-
-def head_size(objective: LocalObjective, module: nn.Module) -> int:
-    """Coordinates at the end of a model that never leave a device.
-
-    >>> class LastLayer(OwnModels):
-    ...     head = 1
-    >>> head_size(LastLayer(), nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)))
-    8
-    """
-    layers = objective.head if isinstance(objective, OwnModels) else None
-    if layers is None:
-        return 0
-    held = [[each for each in layer.parameters(recurse=False) if each.requires_grad] for layer in module.modules()]
-    return sum(each.numel() for layer in [own for own in held if own][-layers:] for each in layer)
 
 
 def once(gradient: Gradient) -> Gradient:
@@ -392,14 +372,41 @@ class Descent:
 
     Attributes:
         momentum: 0 for plain steps. Velocities never outlive an upload.
-        head: coordinates at the end of a model that never leave a device, see `head_size`.
         optimizer: that goes along the directions in another way.
+        head: coordinates at the end of a model that never leave a device, see `on`.
     """
 
     objective: LocalObjective
     momentum: float = 0.0
-    head: int = 0
     optimizer: AdamW | None = None
+    head: int = 0
+
+    def on(self, module: nn.Module) -> Descent:
+        """The descent of models of this architecture.
+
+        >>> class LastLayer(OwnModels):
+        ...     head = 1
+        >>> Descent(LastLayer()).on(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))).head
+        8
+        """
+        layers = self.objective.head if isinstance(self.objective, OwnModels) else None
+        if layers is None:
+            return self
+        held = [[each for each in layer.parameters(recurse=False) if each.requires_grad] for layer in module.modules()]
+        return replace(self, head=sum(each.numel() for own in [own for own in held if own][-layers:] for each in own))
+
+    @property
+    def keeps_moments(self) -> bool:
+        """Whether devices keep moments from one interval to the next."""
+        return self.optimizer is not None and self.optimizer.keeps
+
+    def gain(self, steps: int) -> float:
+        """The gradients that an upload of m steps adds up, see the function of that name."""
+        return gain(self.momentum, steps)
+
+    def counts(self, step_size: float, most: int) -> np.ndarray:
+        """(most + 1,) see `gradients_in_uploads`."""
+        return gradients_in_uploads(self.momentum, pull_of(self.objective) or 0.0, step_size, most)
 
     @property
     def corrects(self) -> bool:

@@ -14,14 +14,11 @@ from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.local_steps import (
     PLAIN_TERMS,
-    AdamW,
     Descent,
     Gradient,
-    LocalObjective,
     StepTerms,
     TrainingResult,
     comparison_of,
-    head_size,
     once,
     previous_models,
 )
@@ -35,15 +32,13 @@ class LoopEngine:
         self,
         module: nn.Module,
         clipping: Clipping | None,
-        objective: LocalObjective,
-        momentum: float = 0.0,
+        descent: Descent,
         loss: Loss = CROSS_ENTROPY,
-        optimizer: AdamW | None = None,
     ) -> None:
-        self._compares = comparison_of(objective)
+        self._compares = comparison_of(descent.objective)
         self._losses = RecordLoss(module, loss, self._compares)
         self._clipping = clipping
-        self._descent = Descent(objective, momentum, head_size(objective, module), optimizer)
+        self._descent = descent.on(module)
 
     def train(
         self,

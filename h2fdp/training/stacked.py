@@ -24,15 +24,12 @@ from h2fdp.training.device_records import DeviceRecords, placed
 from h2fdp.training.gradients.rule import GradientRule, LayeredGradients, Precision, gradient_rule
 from h2fdp.training.local_steps import (
     PLAIN_TERMS,
-    AdamW,
     Descent,
     DescentState,
     Gradient,
-    LocalObjective,
     StepTerms,
     TrainingResult,
     comparison_of,
-    head_size,
     once,
     previous_models,
     pull_alone,
@@ -198,22 +195,20 @@ class StackedEngine:
         self,
         module: nn.Module,
         clipping: Clipping | None,
-        objective: LocalObjective,
+        descent: Descent,
         width: int,
-        momentum: float = 0.0,
         loss: Loss = CROSS_ENTROPY,
         precision: Precision = "float32",
-        optimizer: AdamW | None = None,
     ) -> None:
         per_record = clipping is not None and clipping.scope == "record"
-        self._compares = comparison_of(objective)
+        self._compares = comparison_of(descent.objective)
         norm = clipping.norm if clipping is not None and per_record else None
         gamma = clipping.gamma if clipping is not None else None
         self._rule: GradientRule = gradient_rule(module, norm, loss, self._compares, gamma, precision)
         self._batch_clipping = clipping.for_batches if clipping is not None and clipping.of_batches else None
-        self._descent = Descent(objective, momentum, head_size(objective, module), optimizer)
-        plain = self._batch_clipping is None and momentum == 0.0 and optimizer is None
-        self._plain = plain and pull_alone(objective) == 0.0
+        self._descent = descent.on(module)
+        plain = self._batch_clipping is None and descent.momentum == 0.0 and descent.optimizer is None
+        self._plain = plain and pull_alone(descent.objective) == 0.0
         self._width = width
         self._stack_size = cache(partial(stack_size, module, width, self._rule.padding(width)))
 

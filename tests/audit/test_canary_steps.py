@@ -11,6 +11,7 @@ from h2fdp.streams import Streams
 from h2fdp.training.batches import Batches, BatchSampler
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import DeviceRecords
+from h2fdp.training.local_steps import Descent
 from h2fdp.training.loop import LoopEngine
 
 RNG = np.random.default_rng(0)
@@ -46,7 +47,7 @@ def step(scope, dominating, positions, device=0):
     module = CanaryModule(linear(), 2)
     start = ParameterLayout(module).to_vector(module)
     batches = Batches(np.array([[positions]]), np.array([[len(positions)]]))
-    engine = CanaryEngine(module, Clipping(G, scope), Plain(), canaries(dominating=dominating))
+    engine = CanaryEngine(module, Clipping(G, scope), Descent(Plain()), canaries(dominating=dominating))
     return engine.train(start[None], RECORDS, np.array([device]), batches, 1.0).updates[0].numpy()
 
 
@@ -56,7 +57,7 @@ def data_gradient(scope, positions, device=0):
     clipping = None if scope is None else Clipping(G, scope)
     start = ParameterLayout(module).to_vector(module)
     return (
-        LoopEngine(module, clipping, Plain())
+        LoopEngine(module, clipping, Descent(Plain()))
         .train(start[None], RECORDS, np.array([device]), batches, 1.0)
         .updates[0]
         .numpy()
@@ -99,7 +100,7 @@ def test_a_turning_canary_turns_the_data_of_all_later_steps_and_of_no_other_stre
     drawn = [[0], [], [1, 5], [2], [3, 6], [], [4]]
     counts = np.array([[len(each)] for each in drawn])
     indices = np.array([[each + [0] * (2 - len(each))] for each in drawn])
-    engine = CanaryEngine(module, Clipping(G, "batch"), Plain(), canaries(dominating=True, turning=True))
+    engine = CanaryEngine(module, Clipping(G, "batch"), Descent(Plain()), canaries(dominating=True, turning=True))
     part = G / np.sqrt(2)
     steps = [(-part, -part), (0, 0), (G, 0), (part, -part), (0, G), (0, 0), (part, part)]
     for stop in range(1, len(drawn) + 1):  # each stretch begins anew

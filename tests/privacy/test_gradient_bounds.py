@@ -14,7 +14,7 @@ from h2fdp.privacy.gradient_bounds import ClippedRecords, LinearScores, StepsDoN
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import DeviceRecords
-from h2fdp.training.local_steps import gain
+from h2fdp.training.local_steps import Descent, gain
 from h2fdp.training.loop import LoopEngine
 from h2fdp.training.stacked import StackedEngine
 
@@ -84,7 +84,7 @@ def test_a_clipped_record_moves_an_upload_no_further_than_its_first_draw_allows(
     random, records, start = situation(seed, module, scale=4.0)
     expected, draws = rate * RECORDS, drawn(random, steps, rate)
     clipping = Clipping(norm, "record", mean_too=True)
-    engine = LoopEngine(module, clipping, Plain(), momentum)
+    engine = LoopEngine(module, clipping, Descent(Plain(), momentum))
     bound = ClippedRecords(norm, lambda m: gain(momentum, m))
     first, _ = first_and_number(draws)
     whole, own = (
@@ -106,7 +106,7 @@ def test_where_steps_do_not_expand_each_draw_moves_by_one_gradient(seed, steps, 
     random, records, start = situation(seed, module)
     expected, draws = rate * RECORDS, drawn(random, steps, random.uniform(0.1, 1.0))
     step_size = scores.largest_step(np.array([1 / rate]), mu)
-    engine = LoopEngine(module, None, Proximal(mu=mu) if mu else Plain())
+    engine = LoopEngine(module, None, Descent(Proximal(mu=mu) if mu else Plain()))
     _, number = first_and_number(draws)
     allowed = (
         number / steps * float(StepsDoNotExpand(scores.gradient).sensitivity(step_size, steps, np.array([expected]))[0])
@@ -123,7 +123,7 @@ def test_larger_steps_do_expand():
         _, records, start = situation(seed, module)
         draws = np.ones((5, RECORDS), dtype=bool)
         draws[1:, -1] = False  # once, at the beginning
-        engine = LoopEngine(module, None, Plain())
+        engine = LoopEngine(module, None, Descent(Plain()))
         allowed = float(bound.sensitivity(step_size, 5, np.array([RECORDS]))[0]) / 5
         worst = max(worst, moved(engine, 0.1 * start, records, draws, RECORDS, step_size) / allowed)
     assert worst > 1.05
@@ -141,7 +141,9 @@ def test_without_clipping_the_mean_again_a_large_batch_moves_an_upload_by_more_t
     module, start = nn.Linear(1, 2, bias=False), torch.tensor([0.35, -0.35])  # all others are content
     bound = float(ClippedRecords(norm).sensitivity(1.0, 2, np.array([expected]))[0])
     found = {
-        again: moved(LoopEngine(module, Clipping(norm, "record", again), Plain()), start, records, draws, expected, 1.0)
+        again: moved(
+            LoopEngine(module, Clipping(norm, "record", again), Descent(Plain())), start, records, draws, expected, 1.0
+        )
         for again in (False, True)
     }
     assert found[True] <= bound + ROUNDING
@@ -156,7 +158,10 @@ def test_engines_agree_on_sums_over_the_expected_batch(norm):
     asked = batches(drawn(random, 3, 0.9), 1.5)
     ways = [
         engine.train(start[None], records, np.array([0]), asked, 0.5).updates[0]
-        for engine in (LoopEngine(module, clipping, Plain()), StackedEngine(module, clipping, Plain(), 4))
+        for engine in (
+            LoopEngine(module, clipping, Descent(Plain())),
+            StackedEngine(module, clipping, Descent(Plain()), 4),
+        )
     ]
     torch.testing.assert_close(*ways, rtol=1e-5, atol=1e-6)
 

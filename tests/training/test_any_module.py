@@ -13,6 +13,7 @@ from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.engine import TrainingJob, build_engine, chosen_engine, engine_of_run
 from h2fdp.training.gradients import gradient_rule
 from h2fdp.training.gradients import rule as rules
+from h2fdp.training.local_steps import Descent
 from h2fdp.training.losses import CROSS_ENTROPY
 from h2fdp.training.stacked import stack_size
 from tests.training.groups import draw, records
@@ -125,7 +126,8 @@ def test_the_stacked_engine_trains_what_the_loop_trains(name, clipping):
     batches = draw("poisson", SIZES, [0.4, 0.5, 0.3], 3)
     arguments = (start.expand(3, -1), held, np.arange(3), batches, 0.2)
     loop, stacked = (
-        build_engine(engine, module, clipping, Plain(), 4).train(*arguments).updates for engine in ("loop", "stacked")
+        build_engine(engine, module, clipping, Descent(Plain()), 4).train(*arguments).updates
+        for engine in ("loop", "stacked")
     )
     assert loop.norm() > 0
     assert (stacked - loop).norm() <= 1e-5 * loop.norm()
@@ -149,7 +151,7 @@ class Centring(nn.Module):
 @pytest.mark.parametrize("engine", ["loop", "stacked"])
 def test_a_layer_of_the_users_own_sees_one_record_where_each_is_clipped(engine, couples):
     module = nn.Sequential(nn.Linear(3, 5), couples(), nn.Linear(5, 4))
-    made = build_engine(engine, module, Clipping(1.0, "record"), Plain(), 40)
+    made = build_engine(engine, module, Clipping(1.0, "record"), Descent(Plain()), 40)
     torch.manual_seed(4)
     start, x, y = torch.randn(2, 44), 2.0 * torch.randn(41, 3) + 1.0, torch.zeros(41, dtype=torch.int64)
 
@@ -171,8 +173,8 @@ def test_the_engine_that_is_chosen_for_a_module_follows_autograds_gradients(name
     """Whatever torch.func can batch. By hand, record after record where each is clipped, else the batch at once."""
     torch.manual_seed(3)
     module, bound = Branching() if name == "branching" else Recurrent(name), CLIPPINGS[clipping]
-    job = TrainingJob(Plain(), CROSS_ENTROPY, bound, SHAPE, 1.0, 4)
-    engine = build_engine(chosen_engine(module, torch.device("cpu"), job), module, bound, Plain(), 4)
+    job = TrainingJob(Descent(Plain()), CROSS_ENTROPY, bound, SHAPE, 1.0, 4)
+    engine = build_engine(chosen_engine(module, torch.device("cpu"), job), module, bound, Descent(Plain()), 4)
     start, held = ParameterLayout(module).to_vector(module), records(SHAPE, SIZES)
     batches = Batches(np.arange(5)[None, None].repeat(3, 1), np.array([[5, 4, 1]]))
     updates = engine.train(start.expand(3, -1), held, np.arange(3), batches, 0.2).updates
@@ -224,7 +226,7 @@ def test_what_is_tried_before_a_run_is_two_models_and_no_convolution(monkeypatch
     models = []
     cat = torch.cat
     monkeypatch.setattr(torch, "cat", lambda parts, *more: models.append(cat(parts, *more)) or models[-1])
-    job = TrainingJob(Plain(), CROSS_ENTROPY, None, SHAPE, 1.0, 4)
+    job = TrainingJob(Descent(Plain()), CROSS_ENTROPY, None, SHAPE, 1.0, 4)
     assert job.why_not_stacked(Wide()) is None
     assert {len(each) for each in models if each.dim() == 2} == {2}, "models and shares, without copies"
     models.clear()
@@ -248,7 +250,7 @@ def test_a_record_whose_positions_cancel_does_not_pass_its_bound(size):
     x = torch.from_numpy(record.reshape(1, 3, 5, 5).astype(np.float32))
     held = DeviceRecords(x, torch.tensor([3]), np.array([0, 1]), torch.tensor(1.0), torch.tensor(0.0))
     once = Batches(np.zeros((1, 1, 1), dtype=np.int64), np.ones((1, 1), dtype=np.int64))
-    engine = build_engine("stacked", module, Clipping(0.5, "record"), Plain(), 4)
+    engine = build_engine("stacked", module, Clipping(0.5, "record"), Descent(Plain()), 4)
     assert engine.train(start[None], held, np.array([0]), once, 1.0).updates.norm() <= 0.5 * (1 + 1e-4)
 
 

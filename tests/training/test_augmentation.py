@@ -19,7 +19,7 @@ from h2fdp.training.engine import TrainingJob, build_engine, chosen_engine
 from h2fdp.training.gradients import gradient_rule
 from h2fdp.training.gradients.rule import FunctionalGradients, LayeredGradients
 from h2fdp.training.gradients.tapped import TappedGradients
-from h2fdp.training.local_steps import StepTerms
+from h2fdp.training.local_steps import Descent, StepTerms
 from h2fdp.training.losses import CROSS_ENTROPY
 from tests.training.test_tapped_gradients import Residual
 
@@ -155,7 +155,7 @@ def test_updates_are_those_of_a_plain_loop_over_variants(engine, width, name, cl
     records, batches = group()
     start = ParameterLayout(module).to_vector(module)
     work = records, np.arange(DEVICES), batches, 0.1, terms()
-    found = build_engine(engine, module, clip, Plain(), width).train(start.expand(DEVICES, -1), *work).updates
+    found = build_engine(engine, module, clip, Descent(Plain()), width).train(start.expand(DEVICES, -1), *work).updates
     wanted = plain(module, clip, start, records, batches)
     assert torch.allclose(found, wanted, rtol=1e-4, atol=1e-6 * float(wanted.abs().max()) + 1e-7)
 
@@ -165,7 +165,7 @@ def test_updates_are_those_of_a_plain_loop_over_variants(engine, width, name, cl
 def test_a_device_has_the_same_bits_whoever_shares_its_stack(name, clipping):
     module, (records, batches) = MODULES[name][0](), group()
     start = ParameterLayout(module).to_vector(module)
-    engine = build_engine("stacked", module, CLIPPINGS[clipping], Plain(), 8)
+    engine = build_engine("stacked", module, CLIPPINGS[clipping], Descent(Plain()), 8)
     whole = engine.train(start.expand(DEVICES, -1), records, np.arange(DEVICES), batches, 0.1, terms()).updates
     some = np.array([3, 1])
     own = records, some, batches.part(some), 0.1, terms().part(some)
@@ -189,9 +189,11 @@ def test_a_record_moves_a_clipped_sum_by_no_more_than_the_norm_whatever_its_vari
 
 def test_what_compiles_steps_leaves_variants_to_others():
     module = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
-    job = TrainingJob(Plain(), CROSS_ENTROPY, Clipping(1.0, "record"), (1, 28, 28), 1e12, 44)
+    job = TrainingJob(Descent(Plain()), CROSS_ENTROPY, Clipping(1.0, "record"), (1, 28, 28), 1e12, 44)
     assert chosen_engine(module, torch.device("cpu"), job) == "compiled"
-    changed = TrainingJob(Plain(), CROSS_ENTROPY, Clipping(1.0, "record"), (1, 28, 28), 1e12, 44, augments=True)
+    changed = TrainingJob(
+        Descent(Plain()), CROSS_ENTROPY, Clipping(1.0, "record"), (1, 28, 28), 1e12, 44, augments=True
+    )
     assert chosen_engine(module, torch.device("cpu"), changed) == "stacked"
 
 

@@ -16,6 +16,7 @@ from h2fdp.models.construct import build
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.engine import build_engine
+from h2fdp.training.local_steps import Descent
 from h2fdp.training.losses import CROSS_ENTROPY, minimised
 from tests.training.groups import records
 
@@ -68,7 +69,7 @@ def test_an_update_is_the_mean_of_clipped_sums_with_the_other_sign_from_any_mode
     x, y = (each.numpy() for each in held.gather(np.arange(8)))
     vectors = by_hand(x, y)
     length = float(np.median(np.linalg.norm(vectors, axis=1)))  # half of the records are cut
-    made = build_engine(engine, module(), Clipping(length, "record"), ClassSums(), loss=ClassSums.loss)
+    made = build_engine(engine, module(), Clipping(length, "record"), Descent(ClassSums()), loss=ClassSums.loss)
     found = update(made, held, np.arange(8), 8.0, torch.full((module_size(),), start))
     assert found == pytest.approx(-clipped(vectors, length).sum(axis=0) / 8, abs=2e-6)
 
@@ -76,7 +77,7 @@ def test_an_update_is_the_mean_of_clipped_sums_with_the_other_sign_from_any_mode
 def test_no_neighbour_moves_an_update_further_than_its_sensitivity_and_some_move_it_as_far():
     """One record less moves it by at most G / b, another record in its place by at most 2 G / b, of b records."""
     worst, worst_replaced = 0.0, 0.0
-    made = build_engine("stacked", module(), Clipping(LENGTH, "record"), ClassSums(), loss=ClassSums.loss)
+    made = build_engine("stacked", module(), Clipping(LENGTH, "record"), Descent(ClassSums()), loss=ClassSums.loss)
     for seed in range(25):
         held = records((SIDE,), np.array([7]), seed)
         with_it = update(made, held, np.arange(6), 6.0)

@@ -16,6 +16,7 @@ from h2fdp.training import stacked
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.engine import build_engine
+from h2fdp.training.local_steps import Descent
 from tests.training.groups import records
 
 PAIRS = st.tuples(st.integers(1, 2), st.integers(1, 2))
@@ -75,7 +76,7 @@ def test_a_step_follows_clipped_gradients_and_no_record_moves_it_further_than_it
     norms = gradients.norm(dim=1)
     bound = max(share * float(norms.median()), 1e-3)  # of the five, some are cut and some are not where share is 1.001
     # With momentum, whose first step is the same, the gradient is wanted as a vector.
-    engine = build_engine("stacked", module, Clipping(bound, "record"), Plain(), momentum=momentum)
+    engine = build_engine("stacked", module, Clipping(bound, "record"), Descent(Plain(), momentum))
     # A batch of all, each record alone, and nobody; divided by 2.5.
     drawn = [np.arange(5), *np.arange(5)[:, None], np.arange(0)]
     indices = np.array([[np.resize(each, 5) if len(each) else np.zeros(5, int) for each in drawn]])
@@ -104,7 +105,7 @@ def test_several_passes_over_a_batch_clip_as_one_does_and_broken_records_count_f
     start = ParameterLayout(module).to_vector(module)
 
     def step(drawn, width=32):
-        engine = build_engine("stacked", module, Clipping(0.7, "record"), Plain(), width)
+        engine = build_engine("stacked", module, Clipping(0.7, "record"), Descent(Plain()), width)
         batches = Batches(np.array(drawn)[None, None], np.array([[len(drawn)]]), None, np.array([11.0]))
         return engine.train(start[None], held, np.arange(1), batches, 0.1).updates[0]
 

@@ -76,8 +76,8 @@ def test_steps_with_momentum_by_hand():
 
 RECORDS, FEATURES, CLASSES, NORM, STEP_SIZE = 40, 6, 3, 0.5, 0.7
 ENGINES = {
-    "loop": lambda module, clipping: LoopEngine(module, clipping, Plain()),
-    "stacked": lambda module, clipping: StackedEngine(module, clipping, Plain(), 4),
+    "loop": lambda module, clipping: LoopEngine(module, clipping, Descent(Plain())),
+    "stacked": lambda module, clipping: StackedEngine(module, clipping, Descent(Plain()), 4),
 }
 
 

@@ -20,7 +20,7 @@ from h2fdp.training.clipping import Clipping
 from h2fdp.training.compiled import kernels
 from h2fdp.training.device_records import DeviceRecords, Evaluator, ModuleScores
 from h2fdp.training.engine import build_engine, build_scores, compile_ahead
-from h2fdp.training.local_steps import StepTerms
+from h2fdp.training.local_steps import Descent, StepTerms
 from h2fdp.training.losses import CROSS_ENTROPY, LabelSmoothing
 from tests.training.groups import KnownNoise, draw, records
 
@@ -63,7 +63,7 @@ def terms_for(objective, starts, noisy=False, watched=False):
 def trained(engine, name, clipping, objective, batches, *, terms=None, momentum=0.0, loss=CROSS_ENTROPY, held=None):
     devices = batches.counts.shape[1]
     module, starts = model_and_starts(name, devices)
-    made = build_engine(engine, module, clipping, objective, 8, momentum, loss)
+    made = build_engine(engine, module, clipping, Descent(objective, momentum), 8, loss)
     held = records(SHAPE, SIZES) if held is None else held
     labels = held.y % CLASSES
     held = DeviceRecords(held.x, labels, held.offsets, held.scale, held.shift)
@@ -186,7 +186,7 @@ def test_any_split_of_any_devices_gives_the_same_bits(sizes, rate, name, clippin
     terms = terms_for(chosen, starts, noisy, watched=True)
 
     def of(rows):
-        made = build_engine("compiled", module, CLIPPINGS[clipping], chosen, 8, 0.5)
+        made = build_engine("compiled", module, CLIPPINGS[clipping], Descent(chosen, 0.5), 8)
         return made.train(starts[rows], held, rows, batches.part(rows), 0.1, terms.part(rows))
 
     whole = of(np.arange(len(sizes)))
@@ -223,7 +223,7 @@ class OwnSmoothing(LabelSmoothing):
 )
 def test_what_has_no_compiled_steps_is_refused_with_the_reason(module, objective, loss, reason):
     with pytest.raises(UserError, match=reason) as caught:
-        build_engine("compiled", module, None, objective, 8, 0.0, loss)
+        build_engine("compiled", module, None, Descent(objective), 8, loss)
     assert caught.value.problems[0].key == "runtime.engine"
 
 

@@ -12,7 +12,7 @@ from h2fdp.training import stacked
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.engine import build_engine
-from h2fdp.training.local_steps import OwnModels, StepTerms
+from h2fdp.training.local_steps import Descent, OwnModels, StepTerms
 from h2fdp.training.losses import CROSS_ENTROPY, Hinge
 from tests.training.groups import KnownNoise, draw, own_chain, records
 
@@ -58,7 +58,7 @@ def both(name, clipping, objective, batches, *, momentum=0.0, loss=CROSS_ENTROPY
     starts = start + 0.01 * torch.randn(3, len(start), generator=torch.Generator().manual_seed(1))
     given = starts, records(SHAPE, SIZES), np.arange(3), batches, 0.1, StepTerms() if terms is None else terms(starts)
     return [
-        build_engine(engine, module, clipping, objective, width, momentum, loss).train(*given)
+        build_engine(engine, module, clipping, Descent(objective, momentum), width, loss).train(*given)
         for engine in ("loop", "stacked")
     ]
 
@@ -112,7 +112,7 @@ def test_any_split_gives_the_same_bits(clipping):
     before = starts.clone()
 
     def of(rows):
-        made = build_engine("stacked", module, CLIPPINGS[clipping], Plain())
+        made = build_engine("stacked", module, CLIPPINGS[clipping], Descent(Plain()))
         return made.train(starts[rows], held, rows, batches.part(rows), 0.1).updates
 
     whole = of(np.arange(3))
@@ -129,6 +129,6 @@ def test_what_is_not_finite_never_gets_out_under_clipping(clipping):
     held = type(held)(broken, held.y, held.offsets, held.scale, held.shift)
     module = MODELS["own"]()
     start = ParameterLayout(module).to_vector(module)
-    made = build_engine("stacked", module, CLIPPINGS[clipping], Plain())
+    made = build_engine("stacked", module, CLIPPINGS[clipping], Descent(Plain()))
     batches = Batches(np.array([[[3, 4, 5]]]), np.array([[3]]))
     assert made.train(start[None], held, np.arange(1), batches, 0.1).updates.isfinite().all()

@@ -12,11 +12,12 @@ from h2fdp.algorithms.fedavg import Plain
 from h2fdp.errors import UserError
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.engine import WORTH_COMPILING, WORTH_COMPILING_WHOLE, TrainingJob, chosen_engine, engine_of_run
+from h2fdp.training.local_steps import Descent
 from h2fdp.training.losses import CROSS_ENTROPY, Hinge
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 SOFTMAX = nn.Sequential(nn.Flatten(), nn.Linear(784, 10, bias=False))
-LARGE = TrainingJob(Plain(), CROSS_ENTROPY, Clipping(1.0, "record"), (1, 28, 28), WORTH_COMPILING, 44)
+LARGE = TrainingJob(Descent(Plain()), CROSS_ENTROPY, Clipping(1.0, "record"), (1, 28, 28), WORTH_COMPILING, 44)
 
 
 class OtherLoss(Hinge):

@@ -10,6 +10,7 @@ from h2fdp.algorithms.fedavg import Plain
 from h2fdp.algorithms.fedprox import Proximal
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
+from h2fdp.training.local_steps import Descent
 from h2fdp.training.stacked import StackedEngine
 from tests.training.groups import SHAPES, draw, model_and_start, records
 
@@ -28,7 +29,7 @@ def updates(name, clipping, sizes, batches, parts, width, objective=None):
     """(s, M) updates of all devices, those of each part in a call of their own."""
     module, start = model_and_start(name)
     held = records(SHAPES[name], sizes)
-    engine = StackedEngine(module, clipping, objective or Plain(), width)
+    engine = StackedEngine(module, clipping, Descent(objective or Plain()), width)
     found = torch.empty(len(sizes), len(start))
     for part in parts:
         rows = np.array(part)

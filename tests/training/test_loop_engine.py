@@ -12,6 +12,7 @@ from h2fdp.training.batches import BatchSampler
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import DeviceRecords, Evaluator, ModuleScores
 from h2fdp.training.engine import build_engine
+from h2fdp.training.local_steps import Descent
 from tests.training.groups import evaluate
 
 RNG = np.random.default_rng(0)
@@ -69,7 +70,7 @@ def test_steps_follow_the_gradients_clipped_as_asked(clipping, transform):
     batches = BatchSampler(Streams(1), "e", "poisson", RECORDS.sizes, np.array([0.3, 0.4]), 16).draw(
         0, range(6), np.arange(2)
     )
-    engine = build_engine("loop", module(), clipping, Plain())
+    engine = build_engine("loop", module(), clipping, Descent(Plain()))
     found = engine.train(torch.from_numpy(START).flatten().expand(2, -1), RECORDS, np.arange(2), batches, 0.5).updates
     for row in range(2):
         expected = reference(row, [batches.of(slot, row) for slot in range(6)], 0.5, transform)

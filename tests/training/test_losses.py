@@ -12,6 +12,7 @@ from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.engine import build_engine
+from h2fdp.training.local_steps import Descent
 from h2fdp.training.losses import LOSSES, OwnLoss
 from tests.training.groups import evaluate
 
@@ -181,7 +182,7 @@ def test_each_records_gradient_of_other_targets_is_clipped_by_itself(engine, tas
             total += gradient * min(1.0, BOUND[task] / norms[-1])
         expected.append(total / len(records))
     assert min(norms) < BOUND[task] < max(norms), "some are cut"
-    made = build_engine(engine, module, Clipping(BOUND[task], "record"), Plain(), 32, loss=loss(value))
+    made = build_engine(engine, module, Clipping(BOUND[task], "record"), Descent(Plain()), 32, loss=loss(value))
     updates = made.train(start, held, np.arange(2), batches, 1.0).updates
     torch.testing.assert_close(updates, torch.stack(expected), rtol=1e-4, atol=1e-6)
 
@@ -194,7 +195,7 @@ def test_a_device_has_its_own_bits_whoever_shares_its_stack(task, clipping):
     start = torch.randn(5, sum(each.numel() for each in module.parameters()))
     held = DeviceRecords(2 * torch.randn(40, 3), labels, np.arange(0, 41, 8), ONE, ZERO)
     batches = Batches(np.tile(np.arange(7), (3, 5, 1)), np.full((3, 5), 7), expected=np.full(5, 7.0))
-    made = build_engine("stacked", module, clipping, Plain(), 8, loss=loss(value))
+    made = build_engine("stacked", module, clipping, Descent(Plain()), 8, loss=loss(value))
     whole = made.train(start, held, np.arange(5), batches, 0.1).updates
     for part in (np.array([0, 1]), np.array([2, 3, 4]), np.array([3])):
         alone = made.train(start[part], held, part, batches.part(part), 0.1).updates
@@ -228,7 +229,7 @@ def test_one_record_moves_the_sum_of_clipped_gradients_by_no_more_than_its_bound
 ):
     """Whatever a user's loss makes of a batch: it is given one record at a time."""
     own = OwnLoss(couples, Origin("loss:couples"), looped)
-    made = build_engine(engine, module, Clipping(1.0, scope), Plain(), 44, loss=own)
+    made = build_engine(engine, module, Clipping(1.0, scope), Descent(Plain()), 44, loss=own)
     torch.manual_seed(4)
     start = torch.randn(2, sum(each.numel() for each in module.parameters()))
     x, y = 2.0 * torch.randn(41, 3) + 1.0, torch.zeros(41, dtype=torch.int64)

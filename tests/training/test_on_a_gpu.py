@@ -14,7 +14,7 @@ from h2fdp.arithmetic import run_arithmetic
 from h2fdp.models.construct import build
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
-from h2fdp.training.local_steps import StepTerms
+from h2fdp.training.local_steps import Descent, StepTerms
 from h2fdp.training.stacked import _VALUES_IN_A_STACK, StackedEngine
 from tests.training.groups import SHAPES, draw, evaluate, model_and_start, records
 
@@ -61,12 +61,12 @@ def test_no_step_asks_for_a_value(name, clipping, monkeypatch):
     there.__dict__["_one_scale"] = (float(held.scale), there.shift)  # read once, before the first interval
     own = CLIPPINGS[clipping]
     with Copies() as copies:
-        found = train(StackedEngine(module, own, Plain(), WIDTH), start.to("meta"), there, stretch())
+        found = train(StackedEngine(module, own, Descent(Plain()), WIDTH), start.to("meta"), there, stretch())
     assert found.updates.device.type == "meta"
     assert 0 < copies.count <= 24, "a few for the stretch, and for the passes beyond the first"
     if clipping in ("none", "record"):
         corrected = StepTerms(corrections=torch.zeros(5, len(start), device="meta"))
-        feddyn = StackedEngine(module, own, FedDyn(), WIDTH)
+        feddyn = StackedEngine(module, own, Descent(FedDyn()), WIDTH)
         assert train(feddyn, start.to("meta"), there, stretch(), corrected).updates.shape == (5, len(start))
 
 
@@ -77,7 +77,7 @@ def test_no_step_asks_for_a_value(name, clipping, monkeypatch):
 def test_steps_agree_with_the_processor_and_nothing_waits(name, clipping):
     module, start = model_and_start(name)
     held = records(SHAPES[name], SIZES)
-    here, there = (StackedEngine(module, CLIPPINGS[clipping], Plain(), WIDTH) for _ in range(2))
+    here, there = (StackedEngine(module, CLIPPINGS[clipping], Descent(Plain()), WIDTH) for _ in range(2))
     on_gpu, started = held.to(torch.device("cuda")), start.cuda()
     for seed, warm in ((1, False), (1, True), (2, False)):
         with run_arithmetic():

@@ -12,7 +12,7 @@ from h2fdp.algorithms.fedprox import Proximal
 from h2fdp.models.construct import ParameterLayout
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.engine import build_engine
-from h2fdp.training.local_steps import AdamW, StepTerms
+from h2fdp.training.local_steps import AdamW, Descent, StepTerms
 from tests.training.groups import SHAPES, KnownNoise, draw, model_and_start, records
 
 SIZES = [6, 9, 7]
@@ -21,7 +21,7 @@ OPTIMIZER = AdamW(beta1=0.8, beta2=0.95, eps=1e-6, weight_decay=0.3)
 
 def trained(engine, objective, clipping, batches, held, rows, terms=None):
     module, start = model_and_start("mlp")
-    built = build_engine(engine, module, clipping, objective, width=8, optimizer=OPTIMIZER)
+    built = build_engine(engine, module, clipping, Descent(objective, optimizer=OPTIMIZER), width=8)
     given = {} if terms is None else {"terms": terms}
     updates = built.train(start.expand(len(rows), -1), held, rows, batches, 0.05, **given).updates
     return start - updates
@@ -82,7 +82,7 @@ def going_on(engine, calls, held, batches, optimizer, rows=None):
     """(models, kept) of devices after several received models, of which each but the first is another one."""
     module, start = model_and_start("mlp")
     rows = np.arange(3) if rows is None else rows
-    built = build_engine(engine, module, Clipping(0.3, "record"), Plain(), width=8, optimizer=optimizer)
+    built = build_engine(engine, module, Clipping(0.3, "record"), Descent(Plain(), optimizer=optimizer), width=8)
     kept = torch.zeros(len(rows), 2 * len(start) + 1)
     for call in range(calls):
         received = (start + 0.1 * call).expand(len(rows), -1)

@@ -13,6 +13,7 @@ from h2fdp.models.construct import ParameterLayout
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.engine import TrainingJob, build_engine, engine_of_run
+from h2fdp.training.local_steps import Descent
 from h2fdp.training.losses import CROSS_ENTROPY
 from tests.training.groups import records
 
@@ -27,7 +28,7 @@ def convolutional():
 
 def update(precision, clipping, module, batches, held):
     start = ParameterLayout(module).to_vector(module)
-    engine = build_engine("stacked", module, clipping, Plain(), precision=precision)
+    engine = build_engine("stacked", module, clipping, Descent(Plain()), precision=precision)
     return engine.train(start[None], held, np.arange(1), batches, 0.1).updates[0]
 
 
@@ -63,7 +64,7 @@ def test_no_record_moves_a_step_further_than_its_bound(seed, bound):
     for parameter in module.parameters():
         nn.init.normal_(parameter, std=0.5)
     start = ParameterLayout(module).to_vector(module)
-    engine = build_engine("stacked", module, Clipping(bound, "record"), Plain(), momentum=0.5, precision="bfloat16")
+    engine = build_engine("stacked", module, Clipping(bound, "record"), Descent(Plain(), 0.5), precision="bfloat16")
     batches = Batches(np.arange(4)[None, :, None], np.ones((1, 4), int), None, np.ones(4))
     moved = engine.train(start.expand(4, -1), held, np.zeros(4, int), batches, 1.0).updates.double().norm(dim=1)
     assert (moved <= bound * (1 + 2e-6) + 2.0**-23 * start.norm()).all()
@@ -71,7 +72,7 @@ def test_no_record_moves_a_step_further_than_its_bound(seed, bound):
 
 
 def job(precision, objective=None):
-    return TrainingJob(objective or Plain(), CROSS_ENTROPY, None, SHAPE, 1e12, 32, precision)
+    return TrainingJob(Descent(objective or Plain()), CROSS_ENTROPY, None, SHAPE, 1e12, 32, precision)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.engine import build_engine
 from h2fdp.training.gradients import is_layered
+from h2fdp.training.local_steps import Descent
 from h2fdp.training.stacked import PaddedBatches, StackedEngine
 from tests.training.groups import SHAPES, draw, model_and_start, records
 
@@ -38,7 +39,9 @@ def both(name, clipping, objective, batches, sizes=SIZES, width=WIDTH, step_size
     starts = start + 0.01 * torch.randn(len(sizes), len(start), generator=torch.Generator().manual_seed(1))
     rows = np.arange(len(sizes))
     return [
-        build_engine(engine, module, clipping, objective, width).train(starts, held, rows, batches, step_size).updates
+        build_engine(engine, module, clipping, Descent(objective), width)
+        .train(starts, held, rows, batches, step_size)
+        .updates
         for engine in ("loop", "stacked")
     ]
 
@@ -104,7 +107,7 @@ def test_whole_devices_read_from_where_they_lie_have_the_bits_of_gathered_ones(m
         held = replace(held, x=x, scale=scale, shift=shift)
     rows = np.array([0, 2, 4])
     batches = draw("poisson", SIZES[rows], np.ones(3), 2)
-    engine = build_engine("stacked", module, clipping, Plain(), WIDTH)
+    engine = build_engine("stacked", module, clipping, Descent(Plain()), WIDTH)
     stored = held.x.clone()
 
     def updates():
@@ -136,7 +139,7 @@ def test_a_straggler_stops_after_its_steps_and_so_does_the_pull(engine):
     module, start = model_and_start("softmax")
     held, rows = records(SHAPES["softmax"], SIZES), np.arange(5)
     whole = draw("poisson", SIZES, RATES, 4)
-    made = build_engine(engine, module, None, Proximal(mu=0.5), WIDTH)
+    made = build_engine(engine, module, None, Descent(Proximal(mu=0.5)), WIDTH)
     steps = np.array([4, 0, 2, 1, 3])
     found = made.train(start.expand(5, -1), held, rows, Batches(whole.indices, whole.counts, steps), 0.1).updates
     for device, count in enumerate(steps):
@@ -153,7 +156,7 @@ def test_an_empty_batch_has_no_gradient_but_the_objectives_step_happens(name, cl
     module, start = model_and_start(name)
     indices = np.zeros((2, 2, 3), dtype=np.int64)
     batches = Batches(indices, np.array([[2, 0], [0, 0]]))
-    made = StackedEngine(module, CLIPPINGS[clipping], Proximal(mu=0.5), WIDTH)
+    made = StackedEngine(module, CLIPPINGS[clipping], Descent(Proximal(mu=0.5)), WIDTH)
     held = records(SHAPES[name], SIZES)
     first = made.train(start.expand(2, -1), held, np.arange(2), Batches(indices[:1], batches.counts[:1]), 0.1).updates
     found = made.train(start.expand(2, -1), held, np.arange(2), batches, 0.1).updates
@@ -169,7 +172,7 @@ def test_one_record_with_a_huge_gradient_moves_an_update_by_at_most_its_share(na
     large = held.x.to(torch.float32)
     large[3] *= 1e6
     held = type(held)(large, held.y, held.offsets, held.scale, held.shift)
-    made = StackedEngine(module, Clipping(0.5, "record"), Plain(), WIDTH)
+    made = StackedEngine(module, Clipping(0.5, "record"), Descent(Plain()), WIDTH)
 
     def update(indices):
         return made.train(
@@ -192,7 +195,7 @@ def test_what_is_not_finite_never_gets_out_under_clipping(name, scope):
     held = type(held)(broken, held.y, held.offsets, held.scale, held.shift)
     batches = Batches(np.array([[[3, 4, 5], [3, 4, 5]]]), np.array([[3, 3]]))
     found, expected = (
-        build_engine(engine, module, Clipping(0.5, scope), Plain(), WIDTH)
+        build_engine(engine, module, Clipping(0.5, scope), Descent(Plain()), WIDTH)
         .train(start.expand(2, -1), held, np.arange(2), batches, 0.1)
         .updates
         for engine in ("stacked", "loop")
@@ -223,11 +226,11 @@ def test_a_gpu_agrees_with_the_reference(name, clipping, monkeypatch):
     module, start = model_and_start(name)
     held, batches, rows = records(SHAPES[name], SIZES), draw("poisson", SIZES, RATES, 3), np.arange(5)
     expected = (
-        build_engine("loop", module, CLIPPINGS[clipping], Plain())
+        build_engine("loop", module, CLIPPINGS[clipping], Descent(Plain()))
         .train(start.expand(5, -1), held, rows, batches, 0.1)
         .updates
     )
     there = type(held)(held.x.cuda(), held.y.cuda(), held.offsets, held.scale.cuda(), held.shift.cuda())
-    made = StackedEngine(module, CLIPPINGS[clipping], Plain(), WIDTH)
+    made = StackedEngine(module, CLIPPINGS[clipping], Descent(Plain()), WIDTH)
     found = made.train(start.cuda().expand(5, -1), there, rows, batches, 0.1).updates.cpu()
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)

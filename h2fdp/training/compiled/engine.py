@@ -14,7 +14,7 @@ from h2fdp.training.compiled.blocks import BLOCK, Floats, Stored, memory_for
 from h2fdp.training.compiled.chains import network_of, why_not_compiled
 from h2fdp.training.compiled.kernels import Carried, Drawn, Rules
 from h2fdp.training.device_records import DeviceRecords
-from h2fdp.training.local_steps import PLAIN_TERMS, LocalObjective, StepTerms, TrainingResult, pull_alone
+from h2fdp.training.local_steps import PLAIN_TERMS, Descent, StepTerms, TrainingResult, pull_alone
 from h2fdp.training.losses import CROSS_ENTROPY, LabelSmoothing, Loss
 
 
@@ -32,11 +32,10 @@ class CompiledEngine:
         self,
         module: nn.Module,
         clipping: Clipping | None,
-        objective: LocalObjective,
-        momentum: float = 0.0,
+        descent: Descent,
         loss: Loss = CROSS_ENTROPY,
     ) -> None:
-        if reason := why_not_compiled(module, objective, loss):
+        if reason := why_not_compiled(module, descent.objective, loss):
             raise UserError(f"expected another engine than compiled: {reason}", key="runtime.engine")
         network = network_of(module)
         assert network is not None, "checked above"
@@ -47,8 +46,8 @@ class CompiledEngine:
             record_norm=float(bound if clipping is not None and clipping.scope == "record" else np.inf),
             batch_norm=float(bound if clipping is not None and clipping.of_batches else np.inf),
             step_size=np.float32(0.0),
-            momentum=np.float32(momentum),
-            pull=np.float32(pull_alone(objective)),
+            momentum=np.float32(descent.momentum),
+            pull=np.float32(pull_alone(descent.objective)),
         )
 
     def train(
