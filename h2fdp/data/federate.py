@@ -17,11 +17,11 @@ from h2fdp.config.own_answers import FAILURES, Words
 from h2fdp.config.own_parts import OwnKind, OwnPart
 from h2fdp.data.federated import DeviceData, FederatedData
 from h2fdp.data.files import HuggingFace, Npz
-from h2fdp.data.folders import Images, Leaf
+from h2fdp.data.folders import Images
 from h2fdp.data.from_python import PythonData, from_python
 from h2fdp.data.images import Cifar10, Cifar100, Digits, FashionMnist, Mnist
 from h2fdp.data.partition import NO_DEVICE, Integers, choose, gather, natural, partition, sizes_of
-from h2fdp.data.published_sets import Femnist, Shakespeare, StackOverflow, TinyImageNet
+from h2fdp.data.published_sets import Femnist, Leaf, Shakespeare, StackOverflow, TinyImageNet
 from h2fdp.data.records import Records, Scaling, alike, as_records
 from h2fdp.data.source import GIVEN, DataOptions, DataRequest, DataSet, Given, Pool, part_of, pool_of
 from h2fdp.data.synthetic import LARGEST_HELD, DrawnData, Synthetic

@@ -1,39 +1,19 @@
-"""Data in folders: `images`, a folder for each class, as torchvision's `ImageFolder` takes them; `leaf`, by user.
-
-LEAF (Caldas et al. 2018) writes FEMNIST and Sentiment140 so: a folder has `train/*.json` and `test/*.json`, each
-{"users": [...], "num_samples": [...], "user_data": {user: {"x": [...], "y": [...]}}}. FEMNIST: x is 784 numbers from 0
-to 1, y a class from 0 to 61. Sent140: x is a row of the original table whose fifth value is the tweet, or the tweet
-itself; y is 0 or 1, in the original table 0 or 4.
-"""
+"""`images`: a folder for each class, as torchvision's `ImageFolder` takes them."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from hashlib import blake2b
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from h2fdp.config.fields import Expect, FilePath
+from h2fdp.config.fields import Expect
 from h2fdp.data.partition import Partition
-from h2fdp.data.records import Records, Scaling, as_records
-from h2fdp.data.source import (
-    TEST_SHARE,
-    DataRequest,
-    FromFiles,
-    Pool,
-    Pooled,
-    WithOwners,
-    part_of,
-    pool_of,
-    splits_of,
-)
+from h2fdp.data.records import Records
+from h2fdp.data.source import TEST_SHARE, DataRequest, Pool, Pooled, WithOwners, part_of, pool_of, splits_of
 from h2fdp.errors import UserError, reason_of
 
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
@@ -203,161 +183,3 @@ def _form(image: NDArray[np.uint8]) -> str:
 
 def _wrong(place: Path, text: str) -> UserError:
     return UserError(f"{place}: {text}", key="data.path")
-
-
-_TOKENS = re.compile(r"[\w']+|[.,!?;]")  # as LEAF cuts tweets
-
-
-def word_numbers(
-    texts: Sequence[str], length: int, words: int, vocabulary: Mapping[str, int] | None = None
-) -> NDArray[np.float32]:
-    """The first `length` words of each text as numbers, shape (n, length); 0 fills up what is shorter.
-
-    Args:
-        words: numbers go up to this one, 0 not counted.
-        vocabulary: word -> its number from 1; a word that it lacks is 0. Null: a word's number is a hash of it, so
-            some words share one (Weinberger et al. 2009).
-
-    >>> word_numbers(["so good", ""], 3, 5, {"good": 2}).tolist()
-    [[0.0, 2.0, 0.0], [0.0, 0.0, 0.0]]
-    """
-    numbers = np.zeros((len(texts), length), dtype=np.float32)
-    for row, text in enumerate(texts):
-        for place, word in enumerate(_TOKENS.findall(text.lower())[:length]):
-            numbers[row, place] = word_number(word, words) if vocabulary is None else vocabulary.get(word, 0)
-    return numbers
-
-
-@lru_cache(maxsize=100_000)
-def word_number(word: str, words: int) -> int:
-    """A number from 1 to `words` by a hash of the word."""
-    return 1 + int.from_bytes(blake2b(word.encode(), digest_size=8).digest(), "little") % words
-
-
-_KEY = "data.path"
-_SIDE = 28
-_WORDS = 25  # of a tweet that count, as LEAF has it
-_TWEET = 4  # the place of the text in a row of the original table
-_FEMNIST_CLASSES, _SENTIMENTS = 62, 2
-_FEMNIST = Scaling(1.0, (1.0,), (1.0,))  # paper, 1 in LEAF's files, becomes 0; with `normalize: unit` it stays 1
-
-_Vocabulary = Annotated[int, Field(ge=1, le=1_000_000), Expect("a whole number from 1 to 1000000")]
-
-
-class Leaf(FromFiles, Pooled):
-    """LEAF's JSON files, in a folder with `train` and `test`, or one that has them under `data`.
-
-    Attributes:
-        vocabulary: Sent140: how many numbers words are hashed to.
-        embeddings: Sent140: a public list of words instead, as LEAF's embs.json or GloVe's text files.
-    """
-
-    description: ClassVar[str] = "LEAF's JSON files of FEMNIST or Sentiment140, one owner for each user"
-    suits: ClassVar[str | None] = "lstm"
-    name: Literal["leaf"] = "leaf"
-    vocabulary: _Vocabulary = 10_000
-    embeddings: FilePath | None = None
-
-    def load(self, request: DataRequest) -> Pool:
-        """All records, of FEMNIST where x are numbers, else of Sent140; each user is an owner.
-
-        Raises:
-            UserError: no such folder, files of another form, no records.
-        """
-        folder = Path(self.path).expanduser()
-        home = next((each for each in (folder, folder / "data") if (each / "train").is_dir()), None)
-        if home is None:
-            raise UserError(f"expected a folder with train/*.json and test/*.json: {folder}", key=_KEY)
-        (users, x, y), (test_users, test_x, test_y) = (
-            _records(users_of_json(home / part)) for part in ("train", "test")
-        )
-        texts = isinstance(x[0], str) or (isinstance(x[0], list) and any(isinstance(each, str) for each in x[0]))
-        read = self._tweets if texts else femnist_digits
-        train, test = read(x, y, f"{home / 'train'}"), read(test_x, test_y, f"{home / 'test'}")
-        classes, scaling = (_SENTIMENTS, Scaling()) if texts else (_FEMNIST_CLASSES, _FEMNIST)
-        owned = (train, np.array(users)), (test, np.array(test_users))
-        return pool_of(*owned, None, classes, str(home), scaling=scaling)
-
-    def _tweets(self, x: list[Any], y: list[Any], what: str) -> Records:
-        """(n, words) numbers of words."""
-        texts = [each[_TWEET] if isinstance(each, list) and len(each) > _TWEET else each for each in x]
-        if not all(isinstance(each, str) for each in texts):
-            raise UserError(f"{what}: expected in each x a tweet, or a row whose fifth value is the tweet", key=_KEY)
-        labels = _labels(y, what)
-        terms = None if self.embeddings is None else vocabulary_of(Path(self.embeddings).expanduser(), self.vocabulary)
-        numbers = word_numbers(texts, _WORDS, self.vocabulary, terms)
-        return as_records(numbers, np.where(labels == 4, 1, labels), what, _KEY)
-
-
-def femnist_digits(x: Any, y: Any, what: str) -> Records:
-    """(n, 1, 28, 28) from 0 to 1, of FEMNIST."""
-    try:
-        pixels = np.asarray(x, dtype=np.float32).reshape(-1, 1, _SIDE, _SIDE)
-    except (ValueError, TypeError):
-        raise UserError(f"{what}: expected {_SIDE * _SIDE} numbers in each x", key=_KEY) from None
-    return as_records(pixels, _labels(y, what), what, _KEY)
-
-
-def _labels(y: list[Any], what: str) -> np.ndarray:
-    try:
-        return np.array([int(each) for each in y], dtype=np.int64)
-    except (ValueError, TypeError):
-        raise UserError(f"{what}: expected whole numbers in y", key=_KEY) from None
-
-
-def users_of_json(folder: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Each user of a folder's files, in the order of their names, with as many x as y.
-
-    Raises:
-        UserError: no files, files of another form, no records.
-    """
-    empty = True
-    for file in sorted(folder.glob("*.json")):
-        for user, own in _users(file):
-            if len(own["x"]) != len(own["y"]):
-                text = f"{file}: user {user} has {len(own['x'])} x and {len(own['y'])} y"
-                raise UserError(text, key=_KEY)
-            empty = empty and not own["y"]
-            yield user, own
-    if empty:
-        raise UserError(f"no records in the .json files of {folder}", key=_KEY)
-
-
-def _records(users: Iterable[tuple[str, Mapping[str, Any]]]) -> tuple[list[str], list[Any], list[Any]]:
-    """The user, x and y of each record."""
-    names, x, y = list[str](), list[Any](), list[Any]()
-    for user, own in users:
-        names += [user] * len(own["y"])
-        x += own["x"]
-        y += own["y"]
-    return names, x, y
-
-
-def _users(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-        for user in values["users"]:
-            own = values["user_data"][user]
-            yield str(user), {"x": list(own["x"]), "y": list(own["y"])}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        text = 'expected LEAF\'s form, {"users": [...], "user_data": {user: {"x": [...], "y": [...]}}}'
-        raise UserError(f"{file}: {text}; {type(error).__name__}: {error}"[:400], key=_KEY) from None
-
-
-@lru_cache
-def vocabulary_of(file: Path, most: int, key: str = "data.embeddings") -> Mapping[str, int]:
-    """The first words of a public list, numbered from 1.
-
-    Raises:
-        UserError: it cannot be read, or has no words.
-    """
-    try:
-        with file.open(encoding="utf-8") as lines:
-            listed = json.load(lines)["vocab"] if file.suffix == ".json" else [line.split(" ", 1)[0] for line in lines]
-        words = [str(each).strip() for each in listed][:most]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        text = 'expected JSON with a list "vocab", or a word at the start of each line'
-        raise UserError(f"{file}: {text}; {type(error).__name__}: {error}"[:400], key=key) from None
-    if not words:
-        raise UserError(f"{file}: no words", key=key)
-    return {word: number for number, word in enumerate(dict.fromkeys(words), 1)}

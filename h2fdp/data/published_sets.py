@@ -1,8 +1,10 @@
 """Data sets of papers in the layouts in which they are published, from the data root or a path.
 
 `tiny-imagenet`: the folder tiny-imagenet-200 of Stanford's archive. `femnist`, `shakespeare`, `stackoverflow`: LEAF's
-JSON (Caldas et al. 2018), train/*.json and test/*.json; or TensorFlow Federated's HDF5, files whose names end in
-`_train.h5` and `_test.h5`, with examples/CLIENT/COLUMN. Users and clients become devices.
+JSON (Caldas et al. 2018), train/*.json and test/*.json, each {"users": [...], "num_samples": [...], "user_data": {user:
+{"x": [...], "y": [...]}}}; or TensorFlow Federated's HDF5, files whose names end in `_train.h5` and `_test.h5`, with
+examples/CLIENT/COLUMN. Users and clients become devices. `leaf` is LEAF's JSON of FEMNIST or of Sentiment140, whose x
+are rows of the original table, the fifth value of which is the tweet, or tweets, and y 0 or 1, or 0 or 4.
 
 LEAF's Shakespeare has 80 characters and the next one, of 80. TensorFlow Federated's has lines of a role, which are cut
 into sequences of 80 (Reddi et al. 2021), and sentences of Stack Overflow are cut to 20 words: at each position the
@@ -11,8 +13,12 @@ label is what comes next.
 
 from __future__ import annotations
 
+import json
+import re
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from hashlib import blake2b
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -22,15 +28,19 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from h2fdp.config.fields import Count, Expect, FilePath
-from h2fdp.data.folders import Images, Part, femnist_digits, users_of_json, vocabulary_of, word_number
+from h2fdp.data.folders import Images, Part
 from h2fdp.data.images import default_root
-from h2fdp.data.records import Records, Scaling
+from h2fdp.data.records import Records, Scaling, alike, as_records
 from h2fdp.data.source import DataOptions, DataRequest, Pool, Pooled, pool_of
 from h2fdp.data.targets import PADDING
 from h2fdp.errors import UserError, reason_of
 
 Columns = Mapping[str, Any]  # of one user's records
 _H5 = "h5py"  # the library, which is optional
+_KEY = "data.path"
+_SIDE, _PAPER = 28, Scaling(1.0, (1.0,), (1.0,))  # of FEMNIST, whose paper is 1 and becomes 0
+_TOKENS = re.compile(r"[\w']+|[.,!?;]")  # as LEAF cuts tweets
+_WORDS, _TWEET = 25, 4  # words of a tweet that count; its place in a row of the original table
 
 
 class TinyImageNet(Pooled):
@@ -73,8 +83,6 @@ class OfUsers(DataOptions):
         path: path of the file or folder; the page on data describes its contents.
     """
 
-    scaling: ClassVar[Scaling] = Scaling()
-
     path: FilePath | None = None
 
     def load(self, request: DataRequest) -> Pool:
@@ -86,7 +94,8 @@ class OfUsers(DataOptions):
         given = (request.root or default_root()) / self.name if self.path is None else Path(self.path).expanduser()
         home = next((each for each in (given, given / "data") if (each / "train").is_dir()), given)
         train, test = self._part(home, "train"), self._part(home, "test")
-        return pool_of(train, test, None, self.number(train[0]), str(home), scaling=self.scaling)
+        scaling = _PAPER if len(train[0].x.shape) == 4 else Scaling()
+        return pool_of(train, test, None, self.number(train[0]), str(home), scaling=scaling)
 
     def depends_on(self, request: DataRequest) -> Any:
         """The files, and how they are read."""
@@ -101,19 +110,37 @@ class OfUsers(DataOptions):
         """The records of one user; of JSON the columns are x and y."""
 
     def _part(self, home: Path, part: str) -> tuple[Records, NDArray[Any]]:
-        users = users_of_json(home / part) if (home / part).is_dir() else _users_of_h5(home, part)
+        users = _users_of_json(home / part) if (home / part).is_dir() else _users_of_h5(home, part)
         found, names = list[Records](), list[str]()
         for user, columns in users:
             try:
                 records = self.read(columns, f"{home}, {part}, user {user}")
             except KeyError as error:
                 text = f"{home}: user {user} has no {error}, only {', '.join(columns)}"
-                raise UserError(f"{text}; expected the layout of {self.name}", key="data.path") from None
-            found += [records]
+                raise UserError(f"{text}; expected the layout of {self.name}", key=_KEY) from None
+            found += [records] * (len(records) > 0)
             names += [user] * len(records)
         if not names:
-            raise UserError(f"{home}: no records in {part}", key="data.path")
-        return Records.joined([each for each in found if len(each)]), np.array(names)
+            raise UserError(f"{home}: no records in {part}", key=_KEY)
+        if not all(alike(each, found[0]) for each in found):
+            raise UserError(f"{home}: some users of {part} have images, others texts; expected one of both", key=_KEY)
+        return Records.joined(found), np.array(names)
+
+
+def _users_of_json(folder: Path) -> Iterator[tuple[str, Columns]]:
+    """Each user of LEAF's files who has records, in the order of the files' names."""
+    for file in sorted(folder.glob("*.json")):
+        try:
+            values = json.loads(file.read_text(encoding="utf-8"))
+            users = {str(user): {key: list(values["user_data"][user][key]) for key in "xy"} for user in values["users"]}
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            text = 'expected LEAF\'s form, {"users": [...], "user_data": {user: {"x": [...], "y": [...]}}}'
+            raise UserError(f"{file}: {text}; {type(error).__name__}: {error}"[:400], key=_KEY) from None
+        for user, own in users.items():
+            if len(own["x"]) != len(own["y"]):
+                raise UserError(f"{file}: user {user} has {len(own['x'])} x and {len(own['y'])} y", key=_KEY)
+            if own["y"]:
+                yield user, own
 
 
 def _users_of_h5(home: Path, part: str) -> Iterator[tuple[str, Columns]]:
@@ -122,25 +149,24 @@ def _users_of_h5(home: Path, part: str) -> Iterator[tuple[str, Columns]]:
     if len(files) != 1:
         found = ", ".join(each.name for each in files) or "none"
         text = f"expected {part}/*.json, as LEAF has them, or one file *_{part}.h5, as TensorFlow Federated has it"
-        raise UserError(f"{home}: {text}; found {found}", key="data.path")
+        raise UserError(f"{home}: {text}; found {found}", key=_KEY)
     try:
         library = import_module(_H5)
     except ImportError:
-        raise UserError(f"{files[0]} is read by h5py; expected it: pip install h5py", key="data.path") from None
+        raise UserError(f"{files[0]} is read by h5py; expected it: pip install h5py", key=_KEY) from None
     try:
         with library.File(files[0], "r") as file:
             for client, group in sorted(file["examples"].items()):
                 yield str(client), {name: values[()] for name, values in group.items()}
     except (OSError, KeyError, AttributeError) as error:
         text = f"expected groups examples/CLIENT with columns: {reason_of(error)}"
-        raise UserError(f"{files[0]}: {text}"[:400], key="data.path") from None
+        raise UserError(f"{files[0]}: {text}"[:400], key=_KEY) from None
 
 
 class Femnist(OfUsers):
     """Handwritten digits and letters by writer (Cohen et al. 2017; Caldas et al. 2018)."""
 
     description: ClassVar[str] = "digits and letters by writer, 28x28, 62 classes: LEAF's JSON or TFF's HDF5"
-    scaling: ClassVar[Scaling] = Scaling(1.0, (1.0,), (1.0,))  # paper, which is 1 in both, becomes 0
     name: Literal["femnist"] = "femnist"
 
     def number(self, records: Records) -> int:
@@ -150,7 +176,58 @@ class Femnist(OfUsers):
     def read(self, columns: Columns, what: str) -> Records:
         """(n, 1, 28, 28)."""
         leaf = "x" in columns
-        return femnist_digits(columns["x" if leaf else "pixels"], columns["y" if leaf else "label"], what)
+        return _characters(columns["x" if leaf else "pixels"], columns["y" if leaf else "label"], what)
+
+
+class Leaf(OfUsers):
+    """LEAF's files of FEMNIST or Sentiment140: what they are, they show.
+
+    Attributes:
+        vocabulary: Sent140: how many numbers words are hashed to.
+        embeddings: Sent140: a public list of words instead, as LEAF's embs.json or GloVe's text files.
+    """
+
+    description: ClassVar[str] = "LEAF's JSON files of FEMNIST or Sentiment140, one owner for each user"
+    suits: ClassVar[str | None] = "lstm"
+    name: Literal["leaf"] = "leaf"
+    vocabulary: Annotated[int, Field(ge=1, le=1_000_000), Expect("a whole number from 1 to 1000000")] = 10_000
+    embeddings: FilePath | None = None
+
+    def number(self, records: Records) -> int:
+        """62 of FEMNIST; two sentiments."""
+        return 62 if len(records.x.shape) == 4 else 2
+
+    def read(self, columns: Columns, what: str) -> Records:
+        """(n, 1, 28, 28) images, or (n, 25) numbers of words, as LEAF has it; 0 fills up what is shorter."""
+        x, y = columns["x"], columns["y"]
+        if not any(isinstance(each, str) for each in (x[0] if isinstance(x[0], list) else x)):
+            return _characters(x, y, what)
+        texts = [each[_TWEET] if isinstance(each, list) and len(each) > _TWEET else each for each in x]
+        if not all(isinstance(each, str) for each in texts):
+            raise UserError(f"{what}: expected in each x a tweet, or a row whose fifth value is the tweet", key=_KEY)
+        known = _listed(self.embeddings, self.vocabulary, "data.embeddings")
+        numbers = np.zeros((len(texts), _WORDS), dtype=np.float32)
+        for row, text in enumerate(texts):
+            for place, word in enumerate(_TOKENS.findall(text.lower())[:_WORDS]):
+                numbers[row, place] = _hashed(word, self.vocabulary) if known is None else known.get(word, 0)
+        labels = _labels(y, what)
+        return as_records(numbers, np.where(labels == 4, 1, labels), what, _KEY)
+
+
+def _characters(x: Any, y: Any, what: str) -> Records:
+    """(n, 1, 28, 28) from 0 to 1, of FEMNIST."""
+    try:
+        pixels = np.asarray(x, dtype=np.float32).reshape(-1, 1, _SIDE, _SIDE)
+    except (ValueError, TypeError):
+        raise UserError(f"{what}: expected {_SIDE * _SIDE} numbers in each x", key=_KEY) from None
+    return as_records(pixels, _labels(y, what), what, _KEY)
+
+
+def _labels(y: Any, what: str) -> NDArray[np.int64]:
+    try:
+        return np.array([int(each) for each in y], dtype=np.int64)
+    except (ValueError, TypeError):
+        raise UserError(f"{what}: expected whole numbers in y", key=_KEY) from None
 
 
 # LEAF's characters, and those of TensorFlow Federated's tutorial on generating text.
@@ -184,7 +261,7 @@ class Shakespeare(OfUsers):
         if not all(isinstance(each, str) and len(each) == _LENGTH for each in x) or not all(
             isinstance(each, str) and len(each) == 1 for each in y
         ):
-            raise UserError(f"{what}: expected {_LENGTH} characters in each x, and one in each y", key="data.path")
+            raise UserError(f"{what}: expected {_LENGTH} characters in each x, and one in each y", key=_KEY)
         rows = [[numbers.get(each, last) for each in text] for text in x]
         found = np.array(rows, np.int64).reshape(-1, _LENGTH)
         return Records(found, np.array([numbers.get(each, last) for each in y], np.int64))
@@ -213,11 +290,11 @@ class StackOverflow(OfUsers):
 
     def read(self, columns: Columns, what: str) -> Records:
         """(n, length) words, and the next one of each position."""
-        known = None if self.vocabulary is None else _listed(self.vocabulary, self.words)
+        known = _listed(self.vocabulary, self.words, "data.vocabulary")
         start, end, other = self.words + 2, self.words + 3, self.words + 1
 
         def number(word: str) -> int:
-            return word_number(word, self.words) if known is None else known.get(word, other)
+            return _hashed(word, self.words) if known is None else known.get(word, other)
 
         lines = columns["x"] if "x" in columns else columns["tokens"]
         texts = [" ".join(map(str, each)) if isinstance(each, list) else _text(each) for each in lines]
@@ -225,8 +302,32 @@ class StackOverflow(OfUsers):
         return _sequences(rows, self.length)
 
 
-def _listed(file: str, most: int) -> Mapping[str, int]:
-    return vocabulary_of(Path(file).expanduser(), most, "data.vocabulary")
+@lru_cache(maxsize=100_000)
+def _hashed(word: str, words: int) -> int:
+    """A number from 1 to `words` by a hash of the word, so that some share one (Weinberger et al. 2009)."""
+    return 1 + int.from_bytes(blake2b(word.encode(), digest_size=8).digest(), "little") % words
+
+
+@lru_cache
+def _listed(path: str | None, most: int, key: str) -> Mapping[str, int] | None:
+    """The first words of a public list, numbered from 1; None without a list.
+
+    Raises:
+        UserError: it cannot be read, or has no words.
+    """
+    if path is None:
+        return None
+    file = Path(path).expanduser()
+    try:
+        with file.open(encoding="utf-8") as lines:
+            listed = json.load(lines)["vocab"] if file.suffix == ".json" else [line.split(" ", 1)[0] for line in lines]
+        words = [str(each).strip() for each in listed][:most]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        text = 'expected JSON with a list "vocab", or a word at the start of each line'
+        raise UserError(f"{file}: {text}; {type(error).__name__}: {error}"[:400], key=key) from None
+    if not words:
+        raise UserError(f"{file}: no words", key=key)
+    return {word: number for number, word in enumerate(dict.fromkeys(words), 1)}
 
 
 def _text(line: Any) -> str:

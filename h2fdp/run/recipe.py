@@ -38,7 +38,7 @@ from h2fdp.algorithms import ObjectiveOptions, aggregation_of
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.data.federate import DataSection
 from h2fdp.data.federated import DeviceData
-from h2fdp.data.folders import Leaf
+from h2fdp.data.published_sets import Leaf
 from h2fdp.data.scattering import Scattering, are_images
 from h2fdp.data.targets import Target
 from h2fdp.errors import Problem, UserError
