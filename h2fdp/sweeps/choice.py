@@ -343,7 +343,9 @@ def _chosen(
         chosen = {each.name: "relay" for each in offer.start.subnets}
     if plan is None:
         what = "keeps" if accuracy is None else f"reaches {100 * accuracy:g} %"
-        text = f"no trust that is for sale {what}" + ("" if joules is None else f" within {joules:g} J")
+        if joules is None:
+            raise UserError(f"no trust that is for sale {what}; expected a smaller accuracy", "--accuracy")
+        text = f"no trust that is for sale {what} within {joules:g} J"
         raise UserError(f"{text}; expected more joules, or a smaller accuracy", "--joules")
     read, before = (float(curve(each.noise)) for each in (plan, now[0]))
     asked, half = (accuracy, price, offer.config.privacy.epsilon, joules), float(curve.band(plan.noise))

@@ -16,7 +16,8 @@ from h2fdp.config import empty_document
 from h2fdp.experiment.file import named_document
 from h2fdp.network import from_document
 from h2fdp.network.network import TrustSection
-from h2fdp.sweeps.choice import TrustOffer, cheapest, choose_trust, quietest
+from h2fdp.sweeps import choice
+from h2fdp.sweeps.choice import NoSum, TrustOffer, cheapest, choose_trust, quietest
 from h2fdp.sweeps.pool import WorkOptions
 from h2fdp.sweeps.study import SharedInputs
 
@@ -266,6 +267,20 @@ def test_what_cannot_be_chosen_is_refused(choose, how, said):
 def test_no_joules_are_a_bound(choose):
     with pytest.raises(UserError, match="no trust that is for sale keeps within 0 J"):
         choose(None, joules=0.0, price=1.0)
+
+
+def test_what_no_choice_without_sums_reaches_is_refused(choose, capsys, monkeypatch):
+    """As where the noise with secure sums is no sum over edge servers, and no trust alone reaches the accuracy."""
+
+    def within(*arguments):
+        if np.isfinite(arguments[-1][:, 1]).any():
+            raise NoSum("the noise is no sum")
+        return None, None
+
+    monkeypatch.setattr(choice, "_within", within)
+    with pytest.raises(UserError, match=r"--accuracy: no trust that is for sale reaches 50 %; expected a smaller"):
+        choose(0.5, trust="{prices: {default: 50}, secure-sum: 1}")
+    assert "secure sums are left out" in capsys.readouterr().err
 
 
 def test_what_is_no_study_stays_as_it_is(tmp_path):
