@@ -166,10 +166,9 @@ _RIGHT = {  # what is wrong as a rule where libyaml says this
 
 def parse(text: str, name: str) -> Node:
     """Parse YAML text into nodes; `name` stands before the line numbers."""
-    builder = _Builder(name)
+    reader = _Reader(name, yaml.parse(text, Loader=_LOADER))
     try:
-        for event in yaml.parse(text, Loader=_LOADER):
-            builder.take(event)
+        root = reader.document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{name}:{mark.line + 1}" if mark is not None else name
@@ -181,105 +180,97 @@ def parse(text: str, name: str) -> Node:
         raise UserError(f"not valid YAML: {text}{right}", where) from None
     except yaml.YAMLError as error:
         raise UserError(f"not valid YAML: {' '.join(str(error).split())}", name) from None
-    if builder.problems:
-        raise UserError(builder.problems)
-    if builder.root is None:
+    if reader.problems:
+        raise UserError(reader.problems)
+    if root is None:
         raise UserError("the file is empty", name)
-    return builder.root
+    return root
 
 
-@dataclass
-class _Open:
-    """A collection whose end has not been read: the node, its anchor, and a mapping's pending key."""
+class _Reader:
+    """Nodes of a stream of events; depth is bounded before they recurse."""
 
-    node: Node
-    anchor: str | None
-    key: str | None = None
-    key_where: str = ""
-    merges: list[Node] = field(default_factory=list)
-
-
-class _Builder:
-    """Builds nodes from events, with an explicit stack: depth is bounded before anything recurses."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.root: Node | None = None
-        self.problems: list[Problem] = []
-        self._stack: list[_Open] = []
+    def __init__(self, name: str, events: Iterator[Any]) -> None:
+        self.name, self.problems = name, list[Problem]()
+        self._events = events
         self._anchors: dict[str | None, Node] = {}  # the last one without an anchor under None, which no alias has
 
-    def take(self, event: yaml.Event) -> None:
+    def document(self) -> Node | None:
+        """The only document of the stream; None where it has none."""
+        root = None
+        for event in self._events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                if root is not None:
+                    raise UserError("a second document begins here; expected one", self._where(event))
+                root = self._node(next(self._events), 0)
+        return root
+
+    def _where(self, event: Any) -> str:
+        return f"{self.name}:{event.start_mark.line + 1}"
+
+    def _node(self, event: Any, depth: int) -> Node:
+        """The node that an event begins, so many levels below the root."""
         if len(self.problems) >= _MOST_PROBLEMS:
             raise UserError(self.problems)
-        assert event.start_mark is not None, "every event of a parsed text has its place"
-        where = f"{self.name}:{event.start_mark.line + 1}"
-        if isinstance(event, yaml.DocumentStartEvent) and self.root is not None:
-            raise UserError("a second document begins here; expected one", where)
+        where = self._where(event)
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in self._anchors:
                 raise UserError(f"the alias *{event.anchor} refers to nothing defined before it", where)
-            self._place(replace(self._anchors[event.anchor], where=where), where)
-        elif isinstance(event, yaml.ScalarEvent):
-            node = Node(self._scalar(event, where), where)
-            self._anchors[event.anchor] = node
-            self._place(node, where)
-        elif isinstance(event, yaml.CollectionStartEvent):
-            if len(self._stack) >= DEEPEST_NESTING:
-                raise UserError(f"nested deeper than {DEEPEST_NESTING} levels", where)
-            if event.tag is not None:
-                self.problems.append(Problem(f"the tag {event.tag} is not allowed here", where))
-            empty: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
-            self._stack.append(_Open(Node(empty, where), event.anchor))
-        elif isinstance(event, yaml.CollectionEndEvent):
-            self._close(self._stack.pop(), where)
-
-    def _scalar(self, event: yaml.ScalarEvent, where: str) -> Any:
-        if event.tag is None:
-            return plain_scalar(event.value) if event.implicit[0] else event.value
-        if event.tag not in _TEXT_TAGS:
+            return replace(self._anchors[event.anchor], where=where)
+        scalar = isinstance(event, yaml.ScalarEvent)
+        if event.tag is not None and not (scalar and event.tag in _TEXT_TAGS):
             self.problems.append(Problem(f"the tag {event.tag} is not allowed here", where))
-        return event.value
-
-    def _close(self, opened: _Open, where: str) -> None:
-        for merged in opened.merges:
-            for key, child in merged.content.items():
-                opened.node.content.setdefault(key, child)
-        self._anchors[opened.anchor] = opened.node
-        self._place(opened.node, where)
-
-    def _place(self, node: Node, where: str) -> None:
-        if not self._stack:
-            self.root = node
-            return
-        parent = self._stack[-1]
-        parent.node.size += node.size
-        parent.node.depth = max(parent.node.depth, node.depth + 1)
-        if parent.node.size > LARGEST_EXPANSION:
-            raise UserError(f"more than {LARGEST_EXPANSION:,} values, aliases followed", where)
-        if parent.node.depth > DEEPEST_NESTING:
-            raise UserError(f"nested deeper than {DEEPEST_NESTING} levels, aliases followed", where)
-        if isinstance(parent.node.content, list):
-            parent.node.content.append(node)
-        elif parent.key is None:
-            if isinstance(node.content, (dict, list)):
-                raise UserError("a key is a single word, not a list or a mapping", where)
-            parent.key, parent.key_where = str(node.content), where
+        if scalar:
+            plain = event.tag is None and event.implicit[0]
+            node = Node(plain_scalar(event.value) if plain else event.value, where)
+        elif depth >= DEEPEST_NESTING:
+            raise UserError(f"nested deeper than {DEEPEST_NESTING} levels", where)
         else:
-            self._put(parent, parent.key, replace(node, where=parent.key_where))
-            parent.key = None
+            node = (
+                self._mapping(where, depth) if isinstance(event, yaml.MappingStartEvent) else self._list(where, depth)
+            )
+        self._anchors[event.anchor] = node
+        return node
 
-    def _put(self, parent: _Open, key: str, node: Node) -> None:
-        if key == "<<":
-            sources = node.content if isinstance(node.content, list) else [node]
-            if not all(isinstance(source.content, dict) for source in sources):
-                raise UserError("the merge key << takes a mapping, or a list of them", node.where, "<<")
-            parent.merges += sources
-        elif key in parent.node.content:
-            first = parent.node.content[key].where.removeprefix(f"{self.name}:")
-            self.problems.append(Problem(f"duplicate key (first on line {first})", node.where, key))
-        else:
-            parent.node.content[key] = node
+    def _list(self, where: str, depth: int) -> Node:
+        node = Node([], where)
+        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
+            node.content.append(self._within(node, event, depth))
+        return node
+
+    def _mapping(self, where: str, depth: int) -> Node:
+        node, merged = Node({}, where), list[Node]()
+        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
+            read = self._within(node, event, depth)
+            if isinstance(read.content, (dict, list)):
+                raise UserError("a key is a single word, not a list or a mapping", read.where)
+            key = str(read.content)
+            child = replace(self._within(node, next(self._events), depth), where=read.where)
+            if key == "<<":
+                sources = child.content if isinstance(child.content, list) else [child]
+                if not all(isinstance(source.content, dict) for source in sources):
+                    raise UserError("the merge key << takes a mapping, or a list of them", child.where, "<<")
+                merged += sources
+            elif key in node.content:
+                first = node.content[key].where.removeprefix(f"{self.name}:")
+                self.problems.append(Problem(f"duplicate key (first on line {first})", child.where, key))
+            else:
+                node.content[key] = child
+        for source in merged:
+            for key, child in source.content.items():
+                node.content.setdefault(key, child)
+        return node
+
+    def _within(self, parent: Node, event: Any, depth: int) -> Node:
+        """The node within another one, whose size and depth it adds to."""
+        node = self._node(event, depth + 1)
+        parent.size += node.size
+        parent.depth = max(parent.depth, node.depth + 1)
+        if parent.size > LARGEST_EXPANSION:
+            raise UserError(f"more than {LARGEST_EXPANSION:,} values, aliases followed", self._where(event))
+        if parent.depth > DEEPEST_NESTING:
+            raise UserError(f"nested deeper than {DEEPEST_NESTING} levels, aliases followed", self._where(event))
+        return node
 
 
 _INTEGER = re.compile(r"[-+]?[0-9]+")
