@@ -1,5 +1,7 @@
 """The same federated averaging in h2fdp, Flower, pfl and JAX: `python -m benchmarks.side_by_side --data-root DIR`.
 
+With `--only cnn-femnist`, or another of FLUTE's shapes (rivals/shapes.py), that of the shape, without JAX.
+
 Each repetition runs every system once, in turn, each in a process of its own; ratios are taken within a repetition, of
 which the median is reported. First, all systems take deterministic steps (a batch is all that a device holds), and
 their global models must agree up to rounding: then they do the same work.
@@ -23,6 +25,7 @@ from benchmarks.rivals.environments import REQUIREMENTS, NotInstalled, python_of
 from benchmarks.rivals.job import Job, initial_model
 from benchmarks.rivals.launch import WARM_UP, JobFailed, Outcome, launch
 from benchmarks.rivals.records import write_archive
+from benchmarks.rivals.shapes import SHAPES
 from benchmarks.rivals.works import FLOWER, JAX, NOTES, PFL, QUICK, STEP_SIZE, WORKS, System, Work
 
 # Of the way from the start. A step less in each round is 0.3 and more; 32-bit weights differ by some 0.003 after a way
@@ -163,6 +166,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-root", type=Path, help="folder of FashionMNIST/ and cifar-10-batches-py/")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--rounds", type=int, help="of a repetition; the first two and the last are not timed")
+    parser.add_argument("--unchecked", action="store_true", help="do not compare the models of small works first")
     parser.add_argument("--quick", action="store_true", help="small shapes, to see that everything works")
     models = [work.model for work in WORKS]
     parser.add_argument("--only", choices=models, default=None, help="the work of this model alone")
@@ -172,13 +177,17 @@ def main() -> None:
     parser.add_argument("--envs", type=Path, default=envs, help=f"folder of the environments (default {envs})")
     parser.add_argument("--out", type=Path, help="a file for the tables, beside stdout")
     given = parser.parse_args()
-    asked = [work for work in WORKS if given.only in (None, work.model)]
-    works = [replace(work, **QUICK[work.model]) for work in asked] if given.quick else asked
+    if given.rounds is not None and not given.rounds > WARM_UP + 1:
+        parser.error(f"--rounds: expected more than {WARM_UP + 1}, which are not timed")
+    works = [work for work in WORKS if given.only == work.model or (given.only is None and work.model not in SHAPES)]
+    works = [replace(work, **QUICK[work.model]) for work in works] if given.quick else works
+    works = works if given.rounds is None else [replace(work, rounds=given.rounds) for work in works]
     with tempfile.TemporaryDirectory(prefix="h2fdp-bench-") as folder:
         bench = Bench(given.data_root, given.envs.absolute(), Path(folder), given.without)
         lines = []
         for work in works:
-            lines += [f"### {work.title}", "", *same_model(bench, work), *measured(bench, work, given.repeats)]
+            same = [] if given.unchecked else same_model(bench, work)
+            lines += [f"### {work.title}", "", *same, *measured(bench, work, given.repeats)]
         versions = ", ".join(f"{name} {version}" for name, version in sorted(bench.versions.items()))
         lines += [
             *(f"- {note}" for note in NOTES),

@@ -17,20 +17,21 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
-from torch import Tensor, nn
+from torch import nn
 
-from benchmarks.rivals.job import Job, Trained, by_device, drawn_batches, initial_model
+from benchmarks.rivals.job import ByDevice, Job, Trained, drawn_batches, initial_model, loss
 
 PACKAGES = ("flwr", "ray")
+_LAST = torch.channels_last
 client = ClientApp()
 
 
 @cache
-def _held(line: str) -> tuple[Job, nn.Module, list[tuple[Tensor, Tensor]]]:
+def _held(line: str) -> tuple[Job, nn.Module, ByDevice]:
     """What an actor keeps from client to client."""
     torch.set_num_threads(1)
     job = Job.from_json(line)
-    return job, initial_model(job.model), by_device(job)
+    return job, initial_model(job.model), ByDevice(job)
 
 
 @client.train()
@@ -42,8 +43,8 @@ def local_steps(message: Message, context: Context) -> Message:
     optimizer = torch.optim.SGD(module.parameters(), lr=job.step_size)
     for batch in drawn_batches(job):
         optimizer.zero_grad()
-        drawn = x[batch].contiguous(memory_format=torch.channels_last)
-        nn.functional.cross_entropy(module(drawn), y[batch]).backward()
+        drawn = x[batch].contiguous(memory_format=_LAST if x.dim() == 4 else torch.contiguous_format)
+        loss(module(drawn), y[batch]).backward()
         optimizer.step()
     metrics = MetricRecord({"num-examples": job.records})
     return Message(RecordDict({"arrays": ArrayRecord(module.state_dict()), "metrics": metrics}), reply_to=message)

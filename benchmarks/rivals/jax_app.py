@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.rivals.job import Job, Trained, initial_model, read
+from benchmarks.rivals.job import Job, Trained, initial_model, read, seen
 
 # XLA reads them when it is imported: as many threads as the job has cores, which is one.
 os.environ["NPROC"] = "1"
@@ -143,4 +143,4 @@ def train(job: Job) -> Trained:
 
 def _records(job: Job) -> tuple[np.ndarray, np.ndarray]:
     x, y = read(job, "train")
-    return x.permute(0, 2, 3, 1).contiguous().numpy(), y.numpy().astype(np.int32)
+    return seen(x).permute(0, 2, 3, 1).contiguous().numpy(), y.numpy().astype(np.int32)

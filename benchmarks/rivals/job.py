@@ -1,14 +1,17 @@
-"""What every program is asked to do, on which records, with which model. Imports neither h2fdp nor a rival."""
+"""What every program is asked to do, on which records, with which model. Imports no rival."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from benchmarks.rivals.shapes import SHAPES
 
 
 @dataclass(frozen=True)
@@ -18,8 +21,8 @@ class Job:
     Attributes:
         program: the module of this package that does it.
         model: a key of MODELS.
-        data: an archive with x_train (n, channels, height, width) uint8, y_train, x_test, y_test and device_train; all
-            devices hold equally many records, device after device.
+        data: an archive with x_train (n, channels, height, width) uint8, or (n, characters), y_train, x_test, y_test
+            and device_train; all devices hold equally many records, device after device.
         devices: in all.
         participants: devices of a round.
         records: of each device.
@@ -94,7 +97,11 @@ def two_convolutions() -> nn.Module:
     )
 
 
-MODELS = {"softmax": softmax, "two convolutions": two_convolutions}
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "softmax": softmax,
+    "two convolutions": two_convolutions,
+    **{name: shape.model for name, shape in SHAPES.items()},
+}
 
 
 def initial_model(name: str) -> nn.Module:
@@ -102,24 +109,51 @@ def initial_model(name: str) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         module = MODELS[name]()
-        for layer in module:
+        for layer in module.modules():
             if isinstance(layer, nn.Conv2d | nn.Linear):
                 nn.init.xavier_uniform_(layer.weight)
     return module
 
 
 def read(job: Job, part: str) -> tuple[Tensor, Tensor]:
-    """The `train` or `test` records as a model takes them: (n, *shape) float32 from 0 to 1, (n,) int64."""
+    """The `train` or `test` records as they are stored: (n, *shape) uint8 or int64, and int64 labels."""
     with np.load(job.data) as archive:
         x, y = archive[f"x_{part}"], archive[f"y_{part}"]
-    return torch.from_numpy(x).to(torch.float32).div_(255), torch.from_numpy(y)
+    return torch.from_numpy(x), torch.from_numpy(y)
 
 
-def by_device(job: Job) -> list[tuple[Tensor, Tensor]]:
-    """Each device's training records; channels last in memory, as in pfl's benchmark: torch is faster so on CPUs."""
-    x, y = read(job, "train")
-    x = x.contiguous(memory_format=torch.channels_last)
-    return list(zip(x.split(job.records), y.split(job.records), strict=True))
+def seen(x: Tensor) -> Tensor:
+    """Records as a model takes them: pixels as float32 from 0 to 1, numbers of characters as they are.
+
+    Channels are last in memory, as in pfl's benchmark: torch is faster so on CPUs.
+    """
+    if x.dtype != torch.uint8:
+        return x
+    return x.to(torch.float32).div_(255).contiguous(memory_format=torch.channels_last)
+
+
+class ByDevice(Sequence[tuple[Tensor, Tensor]]):
+    """Each device's training records as a model takes them, kept from their first use on."""
+
+    def __init__(self, job: Job) -> None:
+        x, y = read(job, "train")
+        self._stored = list(zip(x.split(job.records), y.split(job.records), strict=True))
+        self._kept: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def __len__(self) -> int:
+        return len(self._stored)
+
+    def __getitem__(self, device: Any) -> Any:
+        """(x, y) of a device."""
+        if device not in self._kept:
+            x, y = self._stored[device]
+            self._kept[device] = seen(x), y
+        return self._kept[device]
+
+
+def loss(scores: Tensor, labels: Tensor) -> Tensor:
+    """The mean cross-entropy of scores (n, classes) or (n, positions, classes)."""
+    return nn.functional.cross_entropy(scores.flatten(0, -2), labels.flatten())
 
 
 def drawn_batches(job: Job) -> Iterator[Tensor]:
@@ -138,6 +172,6 @@ def scores(job: Job, parameters: Tensor) -> dict[str, float]:
     nn.utils.vector_to_parameters(parameters, module.parameters())
     x, y = read(job, "test")
     with torch.no_grad():
-        found = torch.cat([module(part) for part in x.split(100)])
-    accuracy = (found.argmax(dim=1) == y).double().mean()
-    return {"loss": float(nn.functional.cross_entropy(found, y)), "accuracy": float(accuracy)}
+        found = torch.cat([module(seen(part)) for part in x.split(100)])
+    accuracy = (found.argmax(dim=-1) == y).double().mean()
+    return {"loss": float(loss(found, y)), "accuracy": float(accuracy)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -37,7 +38,7 @@ class Outcome:
     """One finished job.
 
     Attributes:
-        seconds_per_round: mean over the rounds after the warm-up, without the last, at whose end h2fdp evaluates.
+        seconds_per_round: median of the rounds after the warm-up, without the last, at whose end h2fdp evaluates.
         parameters: (M,) the last global model.
         loss, accuracy: of that model on the test records.
         memory_mb: the highest that the program and all its processes had at once; see memory.py.
@@ -81,7 +82,7 @@ def launch(job: Job, python: str) -> Outcome:
     if len(ends) != job.rounds:
         raise JobFailed(f"{job.program} did {len(ends)} rounds of {job.rounds}")
     timed = ends[WARM_UP - 1 : -1] if job.rounds > WARM_UP + 1 else ends
-    seconds = (timed[-1] - timed[0]) / (len(timed) - 1)
+    seconds = statistics.median(np.diff(timed))
     model = np.load(folder / "model.npy")
     found = Outcome(seconds, answer["loss"], answer["accuracy"], memory.highest, model, answer["versions"])
     print(f"  {job.program}, {job.workers} cores: {found}", file=sys.stderr, flush=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 import types
+from functools import cache
 
 import torch
 from pfl.aggregate.simulate import SimulatedBackend
@@ -24,7 +25,7 @@ from pfl.metrics import Metrics, Weighted
 from pfl.model.pytorch import PyTorchModel
 from torch import Tensor, nn
 
-from benchmarks.rivals.job import Job, Trained, by_device, initial_model
+from benchmarks.rivals.job import ByDevice, Job, Trained, initial_model, loss
 
 PACKAGES = ("pfl",)
 _NEVER = 1_000_000
@@ -45,7 +46,7 @@ class _Clock(TrainingProcessCallback):
 
 def _loss(self: nn.Module, x: Tensor, y: Tensor, eval: bool = False) -> Tensor:
     self.eval() if eval else self.train()
-    return nn.functional.cross_entropy(self(x), y)
+    return loss(self(x), y)
 
 
 def _metrics(self: nn.Module, x: Tensor, y: Tensor, eval: bool = True) -> dict[str, Weighted]:
@@ -68,10 +69,11 @@ def train(job: Job) -> Trained:
     module.loss = types.MethodType(_loss, module)
     module.metrics = types.MethodType(_metrics, module)
     model = PyTorchModel(module, torch.optim.SGD, torch.optim.SGD(module.parameters(), lr=1.0))
-    users = [Dataset(records) for records in by_device(job)]
+    records = ByDevice(job)
+    users = cache(lambda user: Dataset(records[user]))
     everybody = job.participants == job.devices
-    sampler = get_user_sampler("minimize_reuse" if everybody else "random", range(len(users)))
-    cohorts = FederatedDataset(users.__getitem__, sampler)
+    sampler = get_user_sampler("minimize_reuse" if everybody else "random", range(job.devices))
+    cohorts = FederatedDataset(users, sampler)
     clock = _Clock()
     FederatedAveraging().run(
         NNAlgorithmParams(

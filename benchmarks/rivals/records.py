@@ -1,4 +1,7 @@
-"""The records of the jobs: Fashion-MNIST or CIFAR-10 from their folder, or drawn ones of the same shape."""
+"""The records of the jobs: Fashion-MNIST or CIFAR-10 from their folder, or drawn ones of the same shape.
+
+Those of FLUTE's shapes are always drawn.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.rivals.shapes import SHAPES, drawn
 from h2fdp.data.images import Cifar10, FashionMnist
 from h2fdp.data.records import Records
 from h2fdp.data.source import DataRequest
 from h2fdp.streams import Streams
 
 _SETS = {"softmax": (FashionMnist(), (1, 28, 28)), "two convolutions": (Cifar10(), (3, 32, 32))}
-_TEST_RECORDS = 2_000
+_TEST_RECORDS, _FEW = 2_000, 500  # large models take long
 
 
 def write_archive(path: Path, model: str, devices: int, records: int, root: Path | None) -> str:
@@ -20,6 +24,11 @@ def write_archive(path: Path, model: str, devices: int, records: int, root: Path
 
     It holds a part of the test records, enough to see whether two models are alike.
     """
+    owners = np.repeat(np.arange(devices), records)
+    if model in SHAPES:
+        (x, y), (x_test, y_test) = drawn(SHAPES[model], devices * records, 1), drawn(SHAPES[model], _FEW, 2)
+        np.savez(path, x_train=x, y_train=y, x_test=x_test, y_test=y_test, device_train=owners)
+        return f"drawn records of the shape of {model}"
     image_set, shape = _SETS[model]
     random = np.random.default_rng(0)
     if root is not None and not image_set.missing(root):
@@ -31,7 +40,6 @@ def write_archive(path: Path, model: str, devices: int, records: int, root: Path
         name = f"drawn records of the shape of {image_set.name}"
     chosen = random.permutation(len(train))[: devices * records]
     held = train.part(chosen)
-    owners = np.repeat(np.arange(devices), records)
     some = test.part(np.arange(_TEST_RECORDS))
     np.savez(path, x_train=held.x, y_train=held.y, x_test=some.x, y_test=some.y, device_train=owners)
     return name

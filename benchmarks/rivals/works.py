@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.rivals.shapes import EACH_ROUND, SHAPES
 
 
 @dataclass(frozen=True)
@@ -83,9 +86,25 @@ WORKS = (
         ),
     ),
 )
-QUICK = {
+WORKS += tuple(
+    Work(
+        f"FLUTE's shape {name}",
+        name,
+        devices=shape.devices,
+        participants=EACH_ROUND,
+        records=shape.records,
+        rounds=6,
+        local_steps=shape.steps,
+        batch_size=shape.batch,
+        same=(4, 2, 2),
+        systems=(STAR, System("h2fdp, a star", "own_app", 2), FLOWER, PFL),
+    )
+    for name, shape in SHAPES.items()
+)
+QUICK: dict[str, dict[str, Any]] = {
     "softmax": {"devices": 10, "participants": 10, "records": 100, "rounds": 5, "local_steps": 3, "same": (10, 2, 2)},
     "two convolutions": {"devices": 20, "participants": 4, "rounds": 5},
+    **{name: {"devices": 10, "records": 4, "rounds": 5, "batch_size": 4, "local_steps": 1} for name in SHAPES},
 }
 STEP_SIZE = 0.1
 NOTES = (

@@ -6,13 +6,15 @@ from dataclasses import replace
 import pytest
 
 from benchmarks import published
+from h2fdp.models.architectures import char_lstm
 
 
 def test_the_shapes_are_those_of_flutes_files():
     shapes = published.SHAPES
     assert [each.devices for each in shapes.values()] == [1_000, 3_400, 500, 715]
     assert [each.steps for each in shapes.values()] == [6, 10, 5, 6]
-    assert sum(each.numel() for each in published.Cnn().parameters()) == 1_206_590
+    sizes = [sum(each.numel() for each in shape.model().parameters()) for shape in shapes.values()]
+    assert sizes == [7_850, 1_206_590, 11_227_812, 820_522]
 
 
 @pytest.mark.run
@@ -20,7 +22,7 @@ def test_the_shapes_are_those_of_flutes_files():
 def test_a_part_of_a_shape_runs_and_prints_its_times_beside_the_published_ones(name, monkeypatch, capsys):
     shape = replace(published.SHAPES[name], devices=20, records=5, tests=100)
     if name == "rnn-shakespeare":
-        shape = replace(shape, record=(6,), label=(6,), model={"name": "char-lstm", "vocabulary": 89, "hidden": 4})
+        shape = replace(shape, record=(6,), label=(6,), model=lambda: char_lstm((6,), (6, 90), 89, 8, 4))
     monkeypatch.setitem(published.SHAPES, name, shape)
     monkeypatch.setattr(sys, "argv", ["published", "--shape", name, "--rounds", "4", "--hosts", "2"])
     published.main()
