@@ -13,7 +13,10 @@ from contextlib import contextmanager
 from html import escape
 from multiprocessing import parent_process
 from threading import Timer
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 
 class Score(NamedTuple):
@@ -146,15 +149,6 @@ def word(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def grams_in_words(costs: Mapping[str, Any]) -> str:
-    """Grams of CO2 after joules; empty where no grid's trace counts them.
-
-    >>> grams_in_words({"energy_j": 4.0, "gco2": 0.012345}), grams_in_words({"energy_j": 4.0})
-    (', 0.01235 g CO2', '')
-    """
-    return "" if costs.get("gco2") is None else f", {costs['gco2']:.4g} g CO2"
-
-
 def counted(number: int, what: str) -> str:
     """A number of things.
 
@@ -197,3 +191,67 @@ def noted_if_long(text: str) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+COLUMNS = 80  # of a plain line
+LEFT = 30  # columns of a live line that say how many are done, and how long the others take
+_SECONDS_BETWEEN = 0.2
+
+
+class Target(NamedTuple):
+    """The epsilon that bounds the accounts of these observers; None is all that there are."""
+
+    epsilon: float
+    observers: Sequence[str] | None = None
+
+
+def words_of(row: dict[str, Any], target: Target | None = None, most: int | None = None) -> str:
+    """The words about an interval: its score, its epsilon and its costs, as far as the row has them.
+
+    Args:
+        most: columns; what it cost is left out where it takes more.
+        target: of the account; the epsilon of its observers is said then, else the largest of all.
+    """
+    parts = []
+    score = judged_by(row)
+    if (value := row.get(score.column)) is not None:
+        parts.append(score.short(value))
+    accounted = {key.removeprefix("epsilon_"): row[key] for key in row if key.startswith("epsilon_")}
+    watched = None if target is None else target.observers
+    epsilons = [
+        epsilon
+        for observer, epsilon in accounted.items()
+        if epsilon is not None and observer != "claimed" and (watched is None or observer in watched)
+    ]
+    if epsilons:
+        parts.append(f"epsilon {max(epsilons):.3g}" + (f" of {target.epsilon:.3g}" if target else ""))
+    if row.get("energy_j") is not None:
+        parts.append(f"{row['energy_j']:.3g} J")
+    if row.get("clock_s") is not None:
+        parts.append(f"{row['clock_s']:.3g} s simulated")
+    while most is not None and len(parts) > 2 and len("  ".join(parts)) > most:
+        parts.pop()
+    return "  ".join(parts)
+
+
+def progress_bar(total: int, show: bool | None, *, stays: bool = True) -> tqdm:
+    """A line on standard error that says how far something is, at most five times a second.
+
+    Args:
+        total: steps in all.
+        show: null for where it is of use: a notebook, a terminal.
+        stays: the last one stays.
+    """
+    from tqdm import tqdm
+
+    if show is None:
+        shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+        show = hasattr(shell, "kernel") or sys.stderr.isatty()
+    form = "{n_fmt}/{total_fmt}  {desc}  {remaining} left"
+    return tqdm(total=total, disable=not show, mininterval=_SECONDS_BETWEEN, miniters=0, bar_format=form, leave=stays)
+
+
+def advance(bar: tqdm, done: int, words: str) -> None:
+    """So many steps are done."""
+    bar.set_description_str(words, refresh=False)
+    bar.update(done - bar.n)

@@ -61,7 +61,6 @@ app.add_typer(privacy.app, name="privacy")
 app.command("methods")(prepare.methods_command)
 app.command("models")(prepare.models_command)
 app.command("data")(prepare.data_command)
-app.command("datasets", hidden=True)(prepare.data_command)  # its name before
 app.command("schema")(prepare.schema_command)
 for group in (app, topology.app, privacy.app):
     for command in group.registered_commands:

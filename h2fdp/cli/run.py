@@ -19,14 +19,13 @@ from h2fdp.cli.terminal import (
     Quiet,
     Seed,
     Settings,
-    Target,
     interruptible,
     print_facts,
     print_json,
     print_problem,
     progress,
 )
-from h2fdp.wording import SCORES, counted, grams_in_words, judged_by, note, wrapped
+from h2fdp.wording import SCORES, Target, counted, judged_by, note, wrapped
 
 if TYPE_CHECKING:
     from h2fdp.experiment.sections import ExperimentFile
@@ -260,6 +259,7 @@ def show_result(summary: dict[str, Any], directory: Path, learned: Mapping[str, 
     Args:
         learned: see `learned`.
     """
+    from h2fdp.costs.kinds import extras_in_words
     from h2fdp.privacy.own_targets import in_words
     from h2fdp.privacy.places import ADDED_BY
 
@@ -291,7 +291,7 @@ def show_result(summary: dict[str, Any], directory: Path, learned: Mapping[str, 
             facts[name] = text
     if summary["leaking"]:
         facts["leaking"] = "devices sent raw measurements to the cloud, so no epsilon is reported"
-    facts["energy"] = f"{summary['energy_j']:.4g} J{grams_in_words(summary)}"
+    facts["energy"] = f"{summary['energy_j']:.4g} J{extras_in_words(summary)}"
     facts["sent up"] = f"{summary['bytes'] / 1e6:.4g} MB by devices and edge servers"
     facts["simulated time"] = f"{summary['clock_s']:.4g} s from start to end, devices at the same time"
     facts["delay"] = f"{summary['delay_s']:.4g} s, the times of all devices added up"

@@ -19,7 +19,6 @@ from h2fdp.cli.terminal import (
     interruptible,
     print_facts,
     print_json,
-    print_problem,
     print_table,
     print_text,
 )
@@ -45,17 +44,13 @@ def study_command(
 ) -> None:
     """Read the accuracy of every network under `study:` from one curve of a few runs; what is there is used again."""
     from h2fdp.experiment.file import named_document, parse_setting
-    from h2fdp.reports.study_page import write_map, write_page
-    from h2fdp.sweeps.one_curve import Stopped, carry_out
+    from h2fdp.reports.pictures import write_map, write_page
+    from h2fdp.sweeps.one_curve import carry_out
     from h2fdp.sweeps.study import SharedInputs
 
     document, changes, shared = named_document(file), list(map(parse_setting, settings or ())), SharedInputs(data_root)
     with interruptible() as interrupt, watched(interrupt, jobs, overwrite=overwrite, quiet=quiet) as options:
-        try:
-            studied = carry_out(document, changes, shared, options, out, verify)
-        except Stopped as stopped:
-            print_problem(str(stopped))
-            raise typer.Exit(interrupt.exit_code) from None
+        studied = carry_out(document, changes, shared, options, out, verify)
     values = studied.as_dict()
     picture = write_map(values, studied.directory / "map.png")
     page = write_page(values, studied.directory / "report.html")
@@ -79,16 +74,11 @@ def choose_command(
     """The cheapest trust for an accuracy, see `choose_trust`."""
     from h2fdp.experiment.file import named_document, parse_setting
     from h2fdp.sweeps.choice import choose_trust
-    from h2fdp.sweeps.one_curve import Stopped
     from h2fdp.sweeps.study import SharedInputs
 
     document, changes, shared = named_document(file), list(map(parse_setting, settings or ())), SharedInputs(data_root)
     with interruptible() as interrupt, watched(interrupt, 1, overwrite=True, quiet=as_json) as options:
-        try:
-            found = choose_trust(document, changes, shared, options, accuracy, epsilon, joules, None, price)
-        except Stopped as stopped:
-            print_problem(str(stopped))
-            raise typer.Exit(interrupt.exit_code) from None
+        found = choose_trust(document, changes, shared, options, accuracy, epsilon, joules, None, price)
     if as_json:
         print_json(found.as_dict())
         return

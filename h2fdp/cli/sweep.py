@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +13,6 @@ import typer
 
 from h2fdp.cli.runs import HALF
 from h2fdp.cli.terminal import (
-    COLUMNS,
     AsJson,
     DataRoot,
     ExperimentPath,
@@ -24,20 +22,15 @@ from h2fdp.cli.terminal import (
     Quiet,
     Settings,
     interruptible,
-    live_bars,
     print_facts,
     print_json,
     print_problem,
     print_table,
     print_text,
-    say,
-    words_of,
 )
-from h2fdp.wording import SCORES, note
+from h2fdp.wording import SCORES, note, progress_bar
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
     from h2fdp.sweeps import Sweep
     from h2fdp.sweeps.pool import WorkOptions
     from h2fdp.sweeps.task import Outcome
@@ -187,92 +180,17 @@ def _show_search(tuned: Tuned, finished: bool, plan: TunePlan) -> None:
         print_text(f"note: {sentence}")
 
 
-_SECONDS_BETWEEN_LINES = 30.0
-
-
 @contextmanager
 def watched(interrupt: Interrupt, jobs: int | None, *, overwrite: bool, quiet: bool) -> Iterator[WorkOptions]:
     """Options of work that shows its progress on standard error, as results can be piped, and stops on request."""
-    from h2fdp.sweeps.pool import WorkOptions
+    from h2fdp.sweeps.api import SweepProgress
+    from h2fdp.sweeps.pool import Stopped, WorkOptions
 
-    def options(watcher: SweepProgress) -> WorkOptions:
-        # `listen` again once Ray is up, which takes SIGTERM for itself
-        return WorkOptions(jobs, overwrite, watcher, interrupt.listen, interrupt.asked)
-
-    if quiet or not sys.stderr.isatty():
-        yield options(SweepProgress(None if quiet else say))
-        return
-    with live_bars(transient=True) as bars:
-        yield options(SweepProgress(lambda text: bars.console.print(text, markup=False), bars))
-
-
-class SweepProgress:
-    """Counts what a sweep has done and what is left; a line for each run that ends, and one now and then until then.
-
-    Args:
-        say: takes the lines; null for none.
-        bars: where a bar for all runs follows them.
-    """
-
-    def __init__(self, say: Callable[[str], None] | None = None, bars: Progress | None = None) -> None:
-        self.runs = self.finished = self.failed = 0
-        self.rows: dict[str, dict[str, Any]] = {}  # the newest row of each running run
-        self._early: Counter[str] = Counter()  # why runs ended before their last interval
-        self._write, self._bars, self._last = say, bars, time.monotonic()
-        self._bar = None if bars is None else bars.add_task("runs", total=None, words="starting")
-
-    def begin(self, runs: int, finished: int, intervals: int) -> None:
-        self.runs, self.finished = runs, finished
-        if finished:
-            self._say(f"{finished} of {runs} runs are finished already")
-
-    def started(self, name: str, done: int, intervals: int) -> None:
-        self.rows[name] = {}
-
-    def interval(self, name: str, row: dict[str, Any]) -> None:
-        self.rows[name] = row
-        words = f"{self.words()}  {name} {row['interval']}  {words_of(row)}"
-        self._show(words)
-        if self._bars is None and time.monotonic() - self._last >= _SECONDS_BETWEEN_LINES:
-            self._say(words)
-
-    def ended(self, name: str, outcome: Outcome, again: bool) -> None:
-        begun = f"{ending(name, outcome, again)}  "
-        line = f"{begun}{words_of(self.rows.pop(name), most=COLUMNS - len(begun))}".rstrip()
-        self.finished += outcome.finished or bool(outcome.ended_early)
-        self.failed += bool(outcome.error) and not again
-        if outcome.ended_early:
-            self._early[outcome.ended_early] += 1
-        self._say(f"{line}\n  {self.words()}")
-        self._show(self.words())
-
-    def words(self) -> str:
-        """All of it in a line."""
-        parts = [f"{self.finished}/{self.runs} runs done", *(f"{count} {why}" for why, count in self._early.items())]
-        if self.rows:
-            parts.append(f"{len(self.rows)} running")
-        if self.failed:
-            parts.append(f"{self.failed} failed")
-        return "  ".join(parts)
-
-    def _say(self, text: str) -> None:
-        self._last = time.monotonic()
-        if self._write is not None:
-            self._write(text)
-
-    def _show(self, words: str) -> None:
-        if self._bars is not None and self._bar is not None:
-            done = self.finished + self.failed
-            room = self._bars.console.width - len(f"runs {'━' * 12} {self.runs}/{self.runs}  00:00:00")
-            _, *parts = words.split("  ")  # the bar itself says how many are done
-            while parts and len("  ".join(parts)) > room:  # else rich would cut words, and the bar's name
-                parts.pop()
-            self._bars.update(self._bar, total=self.runs, completed=done, words="  ".join(parts))
-
-
-def ending(name: str, outcome: Outcome, again: bool) -> str:
-    """The end of a run, in a line."""
-    if not outcome.error:
-        return f"{name}: {outcome.ended_early or outcome.state}"
-    reason = outcome.error.strip().rpartition("\n")[2]
-    return f"{name}: failed ({reason})" + ("; it will be tried again" if again else "")
+    try:
+        with progress_bar(1, not quiet and sys.stderr.isatty(), stays=False) as bar:
+            watcher = SweepProgress(bar, None if quiet else partial(bar.write, file=sys.stderr))
+            # `listen` again once Ray is up, which takes SIGTERM for itself
+            yield WorkOptions(jobs, overwrite, watcher, interrupt.listen, interrupt.asked)
+    except Stopped as stopped:
+        print_problem(str(stopped))
+        raise typer.Exit(interrupt.exit_code) from None

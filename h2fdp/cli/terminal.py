@@ -18,14 +18,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TextIO
+from typing import Annotated, Any, TextIO
 
 import typer
 
-from h2fdp.wording import judged_by, word, wrapped
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
+from h2fdp.wording import COLUMNS, LEFT, Target, advance, progress_bar, word, words_of, wrapped
 
 ExperimentPath = Annotated[Path, typer.Argument(metavar="FILE", help="The experiment file (YAML).")]
 Settings = Annotated[
@@ -196,45 +193,6 @@ def interruptible(go_on: str = "run the same command to continue") -> Iterator[I
 
 
 _LINES = 10  # plain lines for a whole run
-COLUMNS = 80  # of a plain line
-_WIDE = 110  # columns of a terminal that holds the live line with energy and simulated time
-
-
-class Target(NamedTuple):
-    """The epsilon that bounds the accounts of these observers; None is all that there are."""
-
-    epsilon: float
-    observers: Sequence[str] | None = None
-
-
-def words_of(row: dict[str, Any], costs: bool = True, target: Target | None = None, most: int | None = None) -> str:
-    """The words about an interval: its score, its epsilon and its costs, as far as the row has them.
-
-    Args:
-        costs: say what it cost, too.
-        most: columns; what it cost is left out where it takes more.
-        target: of the account; the epsilon of its observers is said then, else the largest of all.
-    """
-    parts = []
-    score = judged_by(row)
-    if (value := row.get(score.column)) is not None:
-        parts.append(score.short(value))
-    accounted = {key.removeprefix("epsilon_"): row[key] for key in row if key.startswith("epsilon_")}
-    watched = None if target is None else target.observers
-    epsilons = [
-        epsilon
-        for observer, epsilon in accounted.items()
-        if epsilon is not None and observer != "claimed" and (watched is None or observer in watched)
-    ]
-    if epsilons:
-        parts.append(f"epsilon {max(epsilons):.3g}" + (f" of {target.epsilon:.3g}" if target else ""))
-    if costs and row.get("energy_j") is not None:
-        parts.append(f"{row['energy_j']:.3g} J")
-    if costs and row.get("clock_s") is not None:
-        parts.append(f"{row['clock_s']:.3g} s simulated")
-    while most is not None and len(parts) > 2 and len("  ".join(parts)) > most:
-        parts.pop()
-    return "  ".join(parts)
 
 
 @contextmanager
@@ -266,12 +224,11 @@ def progress(
 
         yield line
     else:
-        with live_bars() as bars:
-            task = bars.add_task("training", total=total, words="")
+        with progress_bar(total, True) as bar:
 
             def show(row: dict[str, Any]) -> None:
-                words = words_of(row, costs=bars.console.width >= _WIDE, target=target)
-                bars.update(task, completed=row["interval"], words=words)
+                words = words_of(row, target=target, most=shutil.get_terminal_size().columns - LEFT)
+                advance(bar, row["interval"], words)
 
             yield show
 
@@ -279,18 +236,3 @@ def progress(
 def say(text: str) -> None:
     """A line on standard error, at once."""
     print(text, file=sys.stderr, flush=True)
-
-
-def live_bars(*, transient: bool = False) -> Progress:
-    """Bars on standard error; `transient` ones go when they end."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}", markup=False),  # a name is no markup
-        BarColumn(bar_width=12),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[words]}", markup=False),
-        TimeRemainingColumn(),
-    )
-    return Progress(*columns, console=Console(stderr=True, highlight=False), transient=transient)

@@ -194,24 +194,6 @@ def interval_cost(
     )
 
 
-_KILOWATT_HOUR = 3.6e6  # joules
-
-
-def carbon_of(cost: IntervalCost, topology: Topology, began_s: float) -> float:
-    """Grams of CO2 of an interval: of each node the mean of the grid where it is, between the interval's ends.
-
-    Args:
-        topology: the network, which has the grid's trace.
-    """
-    assert topology.carbon is not None, "a trace says what a kilowatt-hour brings"
-    names, sizes = topology.access_points
-    points = topology.carbon.mean(names, began_s, cost.clock_s)
-    above = topology.carbon.mean([each.name for each in topology.aggregators], began_s, cost.clock_s)
-    devices = np.repeat(points, sizes)
-    wires = devices @ cost.relayed_energy_j if topology.subnets[0].relays is not None else points @ cost.wired_energy_j
-    return float(devices @ cost.device_energy_j + wires + above @ cost.aggregator_energy_j) / _KILOWATT_HOUR
-
-
 def with_waiting(
     cost: IntervalCost, costs: DrawnCosts, topology: Topology, uploads: Floats, steps: Floats
 ) -> IntervalCost:

@@ -28,7 +28,7 @@ from h2fdp.config.fields import (
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.config.parsing import values_of
 from h2fdp.data.federate import DataSection
-from h2fdp.experiment.training_section import Measure, TrainingSection
+from h2fdp.experiment.training_section import BoundedCost, Measure, TrainingSection
 from h2fdp.methods import METHODS, MethodSection
 from h2fdp.models import registry as models
 from h2fdp.models.registry import ModelSection
@@ -44,7 +44,6 @@ from h2fdp.runtime.placement import RuntimeSection
 from h2fdp.schedules import ControlSection, Horizon
 from h2fdp.wording import SCORES
 
-Cost = Annotated[Literal["joules", "seconds", "bytes"], Expect("one of joules, seconds, bytes")]
 Number = Annotated[int | float, Expect("a finite number")]
 Ends = Annotated[list[Number], Field(min_length=2, max_length=2), Expect("two numbers, as [2, 60]")]
 
@@ -115,7 +114,9 @@ class TuneSection(Section):
     objective: Annotated[list[Measure], Expect("a list of measures, as [accuracy, joules]")] = Field(
         default=["accuracy"]
     )
-    limits: Annotated[dict[Cost, Positive], Expect("costs with limits, as {joules: 3}")] = Field(default_factory=dict)
+    limits: Annotated[dict[BoundedCost, Positive], Expect("costs with limits, as {joules: 3}")] = Field(
+        default_factory=dict
+    )
     privacy: Annotated[Literal["account", "ignore"], Expect("account or ignore")] = "account"
     stand_in: DataSection | None = None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from pydantic import (
@@ -23,6 +23,7 @@ from pydantic_core import CoreSchema
 
 from h2fdp.config import Section
 from h2fdp.config.fields import Count, Expect, Flag, Magnitude, Positive, Share, Whole, shape
+from h2fdp.costs.kinds import bounded
 from h2fdp.protocol.subnet_facts import Weighting
 from h2fdp.schedules.aggregation_times import AggregationTimes, StepDecay, share_of
 from h2fdp.training.batches import Sampling, steps_per_epoch
@@ -68,12 +69,13 @@ def _possible(until: dict[str, float]) -> dict[str, float]:
 
 
 # Of measures, in the metrics.
-END_COLUMNS = {name: name for name in SCORES} | {"joules": "energy_j", "seconds": "clock_s", "bytes": "bytes"}
+END_COLUMNS = {"accuracy": "accuracy"} | {name: name for name in SCORES} | bounded()
 
-Measure = Annotated[
-    Literal["accuracy", "rmse", "r2", "perplexity", "joules", "seconds", "bytes"],
-    Expect("one of accuracy, rmse, r2, perplexity, joules, seconds, bytes"),
-]
+if TYPE_CHECKING:
+    Measure: TypeAlias = str
+    BoundedCost: TypeAlias = str
+else:
+    Measure, BoundedCost = Literal[tuple(END_COLUMNS)], Literal[tuple(bounded())]
 Measures = Annotated[
     dict[Measure, Positive], Expect("measures with values, as {accuracy: 0.8}"), AfterValidator(_possible)
 ]

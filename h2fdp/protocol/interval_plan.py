@@ -14,10 +14,10 @@ from h2fdp.costs import (
     IntervalCost,
     NetworkCosts,
     Tasks,
-    carbon_of,
     interval_cost,
     with_waiting,
 )
+from h2fdp.costs.kinds import counted_in
 from h2fdp.network import CLOUD, Topology
 from h2fdp.network.devices import Floats
 from h2fdp.privacy import AggregationKind, Mechanism, Merged
@@ -156,9 +156,8 @@ class PlanCosts:
         cost = self.of(plan) if cost is None else cost
         slots = plan.decision.local_steps * float(np.min(self.costs.step.seconds))
         clock_s = plan.decision.clock_s if plan.decision.clock_s is not None else max(cost.clock_s, slots)
-        found = {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": clock_s, "bytes": cost.bytes}
-        if self.network.carbon is not None:
-            found["gco2"] = carbon_of(cost, self.network, plan.began_s)
+        at = self.network, plan.began_s
+        found = {each.column: each.of_interval(cost, *at) for each in counted_in(self.network)} | {"clock_s": clock_s}
         more = self.of_handovers(plan.interval)
         return {column: value + more.get(column, 0.0) for column, value in found.items()}
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from h2fdp.config.parsing import values_of
+from h2fdp.costs import COSTS
 
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "cross")
@@ -23,13 +24,11 @@ CURVES = ("#0072B2", "#D55E00", "#111111", "#CC79A7", "#332288", "#882255")
 Column = list[Any]
 Scale = Literal["plain", "linear", "log"]
 AXES = {  # columns that a figure can be drawn over, and what they are called
-    "energy_j": "energy so far (J)",
-    "gco2": "CO2 so far (g)",
+    **{column: f"{each.so_far} ({each.unit})" for column, each in COSTS.items() if each.so_far},
     "interval": "interval k",
     "slot": "slot t (local steps)",
-    "clock_s": "simulated time (s)",
-    "bytes": "sent up so far (bytes)",
 }
+UNITS = {"interval": "intervals", "slot": "slots"} | {column: each.units for column, each in COSTS.items()}  # of axes
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from h2fdp.costs.kinds import extras
 from h2fdp.errors import UserError, not_one_of
 from h2fdp.reports.figures import AXES, Line, Plot
 from h2fdp.reports.study_numbers import MEASURES, Cell, StudyNumbers, title_of
 from h2fdp.reports.sweep_view import SweepView, encoders_of, word
 from h2fdp.wording import SCORED, SCORES
 
-SHOWN = (*SCORES, "epsilon", "energy_j", "gco2")  # unless others are asked for
+SHOWN = (*SCORES, "epsilon", "energy_j", *(each.column for each in extras()))  # unless others are asked for
 TO_TARGET = ("target_intervals", "target_energy_j", "target_clock_s")
 _PLUS_MINUS = "±"
 _MORE_DIGITS = 2  # that a cell may have beyond two of its interval, so that a column has equal decimals

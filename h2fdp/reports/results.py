@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from h2fdp.config.parsing import dotted
+from h2fdp.costs import COSTS
 from h2fdp.network.summary import headline, motion
 from h2fdp.privacy import OBSERVERS, Observer, noise_placement_of, observers_beside
 from h2fdp.privacy.mechanisms.compression import link_in_words
@@ -47,8 +48,8 @@ def fairness(every: Sequence[Series]) -> ReportSection:
 
 
 _SCORED = tuple(each for name in SCORES for each in (name, f"{name}_mean_last_20", f"best_{name}"))
-_HEADS = ("run", *(each.replace("_", " ") for each in _SCORED), "loss", "method", "seed", "state", "intervals")
-_COSTS = ("energy (J)", "CO2 (g)", "sent up (bytes)", "delay (s)", "simulated time (s)", "wall time (s)")
+_ENDS = {name: name.replace("_", " ") for name in (*_SCORED, "loss", "method", "seed", "state", "intervals")}
+_ENDS |= {column: each.title for column, each in COSTS.items()} | {"wall_s": "wall time (s)"}
 _MESSAGES = ("run", "averages wait for", "devices' uploads", "edge servers' uploads", "broadcasts", "devices")
 _NOT_SETTINGS = ("name", "sweep")
 
@@ -58,7 +59,7 @@ def results(runs: Sequence[RunView]) -> ReportSection:
     rows = [_row(run) for run in runs]
     notes = [*map(_outcome, runs[:1] if len(runs) == 1 else ()), *(note for run in runs if (note := _note(run)))]
     footnote = WITHHELD if any(run.withheld for run in runs) else ""
-    tables = {"How each run ended": known_columns(_HEADS + _COSTS, rows)}
+    tables = {"How each run ended": known_columns(("run", *_ENDS.values()), rows)}
     tables |= {"Settings": settings(runs[0])} if len(runs) == 1 else {"Settings that differ": differences(runs)}
     living = [_living(run) for run in runs]
     if any(any(row) for row in living):
@@ -115,22 +116,20 @@ def differences(runs: Sequence[RunView]) -> Table:
 
 
 def _row(run: RunView) -> list[Any]:
-    keys = (*_SCORED, "loss", "method", "seed", "state", "intervals")
-    costs = ("energy_j", "gco2", "bytes", "delay_s", "clock_s", "wall_s")
     told = run.summary if run.summary["state"] not in ("running", "killed") else run.summary | reached(run.metrics)
-    return [run.name, *(told.get(key) for key in (*keys, *costs))]
+    return [run.name, *(told.get(key) for key in _ENDS)]
 
 
 def _outcome(run: RunView) -> str:
     """Score, epsilon of each observer, joules and seconds, in a sentence; empty before the first interval ends."""
-    row = dict(zip(_HEADS + _COSTS, _row(run), strict=True))
+    row = dict(zip(_ENDS, _row(run)[1:], strict=True))
     score = judged_by(row)
-    if row[score.column] is None or row["energy (J)"] is None:
+    if row[score.column] is None or row["energy_j"] is None:
         return ""
     epsilons = ", ".join(f"{observer} {epsilon:.3g}" for _, observer, _, epsilon, *_ in verdict_rows(run) if epsilon)
     target = f" (target {run.target:g})" if epsilons and run.target is not None else ""
     private = f"epsilon {epsilons}{target}" if epsilons else "no epsilon"
-    cost = f"{row['energy (J)']:.3g} J, {row['simulated time (s)']:.3g} s on the simulated clock"
+    cost = f"{row['energy_j']:.3g} J, {row['clock_s']:.3g} s on the simulated clock"
     said = score.said(row[score.column])
     return f"{said[0].upper()}{said[1:]}; {private}; {cost}."
 

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from h2fdp.costs import COSTS
 from h2fdp.errors import UserError, no_directory, not_one_of
 from h2fdp.records import read_summary
 from h2fdp.records.tables import read_table
@@ -102,16 +103,13 @@ MEASURES: Mapping[str, Measure] = {
     "worst_tenth": Measure("accuracy of the worst tenth, %", "device_accuracy_worst_tenth", 100.0, bounds=(0.0, 100.0)),
     "epsilon": Measure("epsilon (pld)", "epsilon", largest=True),
     "intervals": Measure("intervals", "interval"),
-    "energy_j": Measure("energy, J", "energy_j"),
-    "gco2": Measure("CO2, g", "gco2"),
-    "delay_s": Measure("delay, s", "delay_s"),
-    "clock_s": Measure("simulated time, s", "clock_s"),
-    "bytes": Measure("sent up, bytes", "bytes"),
+    **{column: Measure(f"{each.name}, {each.unit}", column) for column, each in COSTS.items()},
     "target_intervals": Measure("intervals to {target}", "interval", to_target=True),
-    "target_energy_j": Measure("J to {target}", "energy_j", to_target=True),
-    "target_gco2": Measure("g CO2 to {target}", "gco2", to_target=True),
-    "target_clock_s": Measure("s to {target}", "clock_s", to_target=True),
-    "target_bytes": Measure("bytes to {target}", "bytes", to_target=True),
+    **{
+        f"target_{column}": Measure(f"{each.short} to {{target}}", column, to_target=True)
+        for column, each in COSTS.items()
+        if each.so_far
+    },
 }
 
 

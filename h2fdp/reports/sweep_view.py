@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from h2fdp.costs import COSTS
 from h2fdp.errors import UserError
 from h2fdp.privacy.places import UNTARGETED
 from h2fdp.records import read_summary
@@ -192,13 +193,6 @@ def encoders_of(summaries: Iterable[Mapping[str, Any]]) -> str:
 _BANDS = " Means over seeds, with bands for their 95 % intervals (Student's t)."
 _LEARNED = {name: f"final {score.name}" for name, score in SCORES.items()}
 _LEARNED |= {"loss": "final test loss", "epsilon_claimed": "epsilon claimed"}
-_COSTS = {
-    "energy_j": "energy (J)",
-    "gco2": "CO2 (g)",
-    "delay_s": "delay (s)",
-    "clock_s": "simulated time (s)",
-    "bytes": "sent up (bytes)",
-}
 
 
 def sweep_sections(sweep: SweepView, *, withheld: bool = False) -> tuple[list[ReportSection], list[Series]]:
@@ -246,7 +240,7 @@ def _metrics(sweep: SweepView) -> dict[str, str]:
     """Column of the metrics -> what it is called, of those that are shown."""
     observers = observers_in(point.series for point in sweep.points)
     epsilons = {f"epsilon_{observer}": f"epsilon of {observer}" for observer in observers}
-    return _LEARNED | epsilons | _COSTS
+    return _LEARNED | epsilons | {column: each.title for column, each in COSTS.items()}
 
 
 def _tables(sweep: SweepView, choices: Mapping[str, Sequence[str]]) -> dict[str, Table]:

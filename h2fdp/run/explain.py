@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from h2fdp.costs.kinds import extras_in_words
 from h2fdp.errors import UserError
 from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.models.registry import Auto
@@ -34,7 +35,7 @@ from h2fdp.run.setup import RunSetup
 from h2fdp.schedules import H2fdpController
 from h2fdp.schedules.problem import ObjectiveTerms
 from h2fdp.schedules.turns_controller import TurnsController
-from h2fdp.wording import facts_html, grams_in_words, table_html, word
+from h2fdp.wording import facts_html, table_html, word
 
 _NEARER = 0.2  # in logarithms, to a noise that moves scores by 1
 
@@ -298,7 +299,7 @@ def _of_compression(run: RunSetup) -> list[tuple[str, str]]:
 def _of_costs(network: Mapping[str, Any]) -> str:
     """The network's costs of the whole run, in words."""
     seconds = f"delay {network['delay_s']:.4g} s, clock {network['clock_s']:.4g} s"
-    joules, sent = f"{network['energy_j']:.4g} J{grams_in_words(network)}", f"{network['bytes'] / 1e6:.4g} MB sent"
+    joules, sent = f"{network['energy_j']:.4g} J{extras_in_words(network)}", f"{network['bytes'] / 1e6:.4g} MB sent"
     return f"{nearness(network)}{joules}, {seconds}, {sent}"
 
 

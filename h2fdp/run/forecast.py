@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from h2fdp.costs.kinds import counted_in
 from h2fdp.errors import UserError
 from h2fdp.privacy import Accounts, Observer, Release
 from h2fdp.privacy.budget_filter import NoiseAllowance
@@ -221,10 +222,9 @@ class PlannedWork:
     """The work of all intervals together, and the network's costs of it.
 
     Attributes:
-        costs: `energy_j`, `delay_s`, `clock_s`, `bytes`, and `gco2` with a grid's trace: what the metrics have of these
-            after the last interval; `kind`: `exact`, those that the run ends with; `at most`, where it may end early;
-            `forecast`, where the schedule decides during the run; `estimate`, of a network of which not all channels
-            are drawn beforehand.
+        costs: by the columns of `COSTS`, what the metrics have of these after the last interval; `kind`: `exact`, those
+            that the run ends with; `at most`, where it may end early; `forecast`, where the schedule decides during the
+            run; `estimate`, of a network of which not all channels are drawn beforehand.
     """
 
     intervals: int
@@ -232,11 +232,6 @@ class PlannedWork:
     local_aggregations: int
     steps: int
     costs: dict[str, Any]
-
-
-def costs_in_metrics(run: RunSetup) -> tuple[str, ...]:
-    """The columns of the metrics that add costs up; grams of CO2 where the topology has a grid's trace."""
-    return ("energy_j", "delay_s", "clock_s", "bytes", *(["gco2"] if run.topology.carbon is not None else []))
 
 
 def nearness(costs: Mapping[str, Any]) -> str:
@@ -252,7 +247,7 @@ def planned_work(run: RunSetup) -> PlannedWork:
     most, draw = max(1, _MOST_CHANNELS // run.topology.devices), run.blueprint.draw
     drawn_all = run.config.training.intervals <= most
     intervals = slots = local = steps = 0
-    spent = dict.fromkeys(costs_in_metrics(run), 0.0)
+    spent = dict.fromkeys((each.column for each in counted_in(run.topology)), 0.0)
     for part in run.statistics:
         for column, more in part.bill.columns(plan_of(part)[1]).items():
             spent[column] += more

@@ -17,6 +17,7 @@ import torch
 from h2fdp.arithmetic import run_arithmetic
 from h2fdp.config import Section
 from h2fdp.config.own_parts import OwnPart
+from h2fdp.costs.kinds import extras_in_words
 from h2fdp.data.augmentation import KEY as AUGMENT
 from h2fdp.data.augmentation import Variants
 from h2fdp.errors import UserError
@@ -44,7 +45,7 @@ from h2fdp.runtime import chosen_backend
 from h2fdp.runtime.placement import inline_workers, packed
 from h2fdp.schedules import AggregationTimes
 from h2fdp.training.local_steps import StepTerms, comparison_of
-from h2fdp.wording import counted, grams_in_words
+from h2fdp.wording import counted
 
 LEAKS = "devices send raw measurements for the schedule; no epsilon covers that"
 
@@ -239,7 +240,7 @@ def costs_in_words(costs: Mapping[str, Any]) -> dict[str, str]:
     why = {"at most": "; less if the run ends early", "forecast": "; the schedule decides during the run"}
     delay, clock = f"{costs['delay_s']:.4g} s summed over devices", f"{costs['clock_s']:.4g} s on a simulated clock"
     return {
-        "energy": f"{near}{costs['energy_j']:.4g} J{grams_in_words(costs)}{why.get(costs['kind'], '')}",
+        "energy": f"{near}{costs['energy_j']:.4g} J{extras_in_words(costs)}{why.get(costs['kind'], '')}",
         "delay": f"{near}{delay}; {clock}",
         "sent up": f"{near}{costs['bytes'] / 1e6:.4g} MB by devices and edge servers",
     }

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from torch import Tensor
 
+from h2fdp.costs.kinds import counted_in
 from h2fdp.privacy import Observer, Release
 from h2fdp.protocol import Cloud, IntervalPlan
 from h2fdp.records import JsonLines, Mark, MetricsRows, RunDirectory, about, metrics_schema
@@ -101,7 +102,7 @@ class Metrics(Recorder):
         measured += ["backdoor_"] if backdoor_of(setup.drawn) is not None else []
         measured += ["personal_"] if setup.personal else []
         others = columns_of_spread(setup.data.target.of_devices) if setup.config.training.evaluate_devices else ()
-        others = (*others, *(["gco2"] if setup.topology.carbon is not None else []))
+        others = (*others, *(each.column for each in counted_in(setup.topology)))
         by = None if setup.noise is None else setup.accountant
         schema = partial(metrics_schema, *measured, observers=setup.observers, others=others, accountant=by)
         self.rows = MetricsRows(schema(scores=setup.data.target.measured))

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from h2fdp.arithmetic import run_arithmetic
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.config.parsing import text_of
+from h2fdp.costs.kinds import counted_in
 from h2fdp.data.statistics import Standardizing
 from h2fdp.data.targets import Target
 from h2fdp.errors import UserError, no_directory
@@ -47,7 +48,6 @@ from h2fdp.records.directory import SUMMARY, scored
 from h2fdp.records.json_lines import write_sums
 from h2fdp.records.tables import read_table
 from h2fdp.run.encoders import features_of
-from h2fdp.run.forecast import costs_in_metrics
 from h2fdp.run.live_accounts import notes
 from h2fdp.run.model_scores import ModelScores, computing, device_scores
 from h2fdp.run.prelude import apart_after
@@ -292,7 +292,7 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float, lost_h
         **scores,
         "loss": losses[-1] if losses else None,
         "not_finite_from": since,
-        **{key: rows[-1][key] if rows else 0.0 for key in costs_in_metrics(setup)},
+        **{each.column: rows[-1][each.column] if rows else 0.0 for each in counted_in(setup.topology)},
         "leaking": setup.leaks,
         "accountant": None if setup.noise is None else setup.accountant,
         "adaptive": setup.adapts,

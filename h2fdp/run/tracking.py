@@ -9,14 +9,11 @@ import logging
 import math
 import secrets
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, ClassVar
-
-from tqdm import tqdm
 
 from h2fdp.config.parsing import dotted
 from h2fdp.errors import UserError
@@ -27,23 +24,7 @@ from h2fdp.records.atomic import write_text
 from h2fdp.run.live_accounts import Row
 from h2fdp.run.recorders import OnInterval, Recorder, RunCallbacks
 from h2fdp.run.setup import accountant_of
-from h2fdp.wording import judged_by, word
-
-_SECONDS_BETWEEN = 0.2
-
-
-def progress_bar(total: int, show: bool | None) -> tqdm:
-    """A line on standard error that says how far something is, at most five times a second; the last one stays.
-
-    Args:
-        total: steps in all.
-        show: null for where it is of use: a notebook, a terminal.
-    """
-    if show is None:
-        shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-        show = hasattr(shell, "kernel") or sys.stderr.isatty()
-    form = "{n_fmt}/{total_fmt}  {desc}  {remaining} left"
-    return tqdm(total=total, disable=not show, mininterval=_SECONDS_BETWEEN, bar_format=form)
+from h2fdp.wording import advance, judged_by, progress_bar, word
 
 
 @contextmanager
@@ -54,8 +35,7 @@ def shown(total: int, progress: bool | None, on_interval: OnInterval | None) -> 
         def both(row: dict[str, Any]) -> None:
             score = judged_by(row)
             value = row.get(score.column)
-            bar.set_description_str("" if value is None else f"{score.column} {word(float(value))}", refresh=False)
-            bar.update(row["interval"] - bar.n)
+            advance(bar, row["interval"], "" if value is None else f"{score.column} {word(float(value))}")
             if on_interval is not None:
                 on_interval(row)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -21,16 +24,16 @@ from h2fdp.reports.paper import over_key, paper_table
 from h2fdp.reports.study_numbers import study_numbers
 from h2fdp.run.api import Experiment
 from h2fdp.run.result import Run
-from h2fdp.run.tracking import progress_bar
 from h2fdp.sweeps.conduct import conduct
 from h2fdp.sweeps.grid import SWEEP
 from h2fdp.sweeps.pool import SilentWatcher, WorkOptions
 from h2fdp.sweeps.study import SharedInputs, Study, study_of
 from h2fdp.sweeps.task import Outcome, SweepDirectory
-from h2fdp.wording import table_html
+from h2fdp.wording import COLUMNS, LEFT, advance, progress_bar, table_html, words_of
 
 if TYPE_CHECKING:
     import pandas as pd
+    from tqdm import tqdm
 
 
 WHERE = "sweep"
@@ -204,26 +207,76 @@ class Sweep:
         return {name: path.read_text() for name, path in paths.items() if path.is_file()}
 
 
-class PythonWatcher(SilentWatcher):
-    """Shows how many intervals of all runs are done."""
+_SECONDS_BETWEEN_LINES = 30.0
 
-    def __init__(self, show: bool | None) -> None:
-        self._show, self._bar = show, progress_bar(1, False)
-        self._ended = self._runs = 0
+
+class SweepProgress(SilentWatcher):
+    """Counts what a sweep has done and what is left; a line for each run that ends, and one now and then until then.
+
+    Args:
+        bar: a live line, which may be disabled.
+        say: takes the other lines; null for none.
+    """
+
+    def __init__(self, bar: tqdm, say: Callable[[str], None] | None = None) -> None:
+        self.runs = self.finished = self.failed = 0
+        self.rows: dict[str, dict[str, Any]] = {}  # the newest row of each running run
+        self._early: Counter[str] = Counter()  # why runs ended before their last interval
+        self._write, self._bar, self._last = say, bar, time.monotonic()
 
     def begin(self, runs: int, finished: int, intervals: int) -> None:
-        self._bar, self._runs, self._ended = progress_bar(intervals, self._show), runs, finished
+        self.runs, self.finished = runs, finished
+        self._bar.reset(runs)
+        if finished:
+            self._say(f"{finished} of {runs} runs are finished already")
+
+    def started(self, name: str, done: int, intervals: int) -> None:
+        self.rows[name] = {}
 
     def interval(self, name: str, row: dict[str, Any]) -> None:
-        self._bar.set_description_str(f"intervals, {self._ended} of {self._runs} runs done", refresh=False)
-        self._bar.update()
+        self.rows[name] = row
+        words = f"{self.words()}  {name} {row['interval']}  {words_of(row)}"
+        self._show(words)
+        if self._bar.disable and time.monotonic() - self._last >= _SECONDS_BETWEEN_LINES:
+            self._say(words)
 
     def ended(self, name: str, outcome: Outcome, again: bool) -> None:
-        self._ended += not again
+        begun = f"{ending(name, outcome, again)}  "
+        line = f"{begun}{words_of(self.rows.pop(name), most=COLUMNS - len(begun))}".rstrip()
+        self.finished += outcome.finished or bool(outcome.ended_early)
+        self.failed += bool(outcome.error) and not again
+        if outcome.ended_early:
+            self._early[outcome.ended_early] += 1
+        self._say(f"{line}\n  {self.words()}")
+        self._show(self.words())
 
-    def close(self) -> None:
-        """The last line stays."""
-        self._bar.close()
+    def words(self) -> str:
+        """All of it in a line."""
+        parts = [f"{self.finished}/{self.runs} runs done", *(f"{count} {why}" for why, count in self._early.items())]
+        if self.rows:
+            parts.append(f"{len(self.rows)} running")
+        if self.failed:
+            parts.append(f"{self.failed} failed")
+        return "  ".join(parts)
+
+    def _say(self, text: str) -> None:
+        self._last = time.monotonic()
+        if self._write is not None:
+            self._write(text)
+
+    def _show(self, words: str) -> None:
+        _, *parts = words.split("  ")  # the bar itself says how many are done
+        while parts and len("  ".join(parts)) > shutil.get_terminal_size().columns - LEFT:  # no word is cut
+            parts.pop()
+        advance(self._bar, self.finished + self.failed, "  ".join(parts))
+
+
+def ending(name: str, outcome: Outcome, again: bool) -> str:
+    """The end of a run, in a line."""
+    if not outcome.error:
+        return f"{name}: {outcome.ended_early or outcome.state}"
+    reason = outcome.error.strip().rpartition("\n")[2]
+    return f"{name}: failed ({reason})" + ("; it will be tried again" if again else "")
 
 
 def sweep(
@@ -267,9 +320,6 @@ def sweep(
         changes = [parse_setting(each) for each in settings] + ([] if grid is None else [grid_setting(grid)])
         study = study_of(named_document(Path(file)), changes, shared)
     directory = study.directory if out is None else Path(out)
-    watcher = PythonWatcher(progress)
-    try:
-        conduct(study, directory, shared, WorkOptions(jobs, overwrite, watcher))
-    finally:
-        watcher.close()
+    with progress_bar(1, progress) as bar:
+        conduct(study, directory, shared, WorkOptions(jobs, overwrite, SweepProgress(bar)))
     return Sweep(directory, tuple(planned.point.name for planned in study.runs))

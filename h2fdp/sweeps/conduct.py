@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from h2fdp.config.parsing import values_of
+from h2fdp.costs import COSTS
 from h2fdp.errors import Problem, UserError
 from h2fdp.records import METRICS_SCHEMA, RunDirectory
 from h2fdp.records.atomic import write_text
@@ -219,7 +220,7 @@ def column_of(values: Sequence[Any]) -> pa.Array:
     return pa.array(words, pa.string())
 
 
-_STAY = (*SCORED, "epsilon", "device_accuracy", "device_rmse", "energy_j", "gco2", "delay_s", "clock_s", "bytes")
+_STAY = (*SCORED, "epsilon", "device_accuracy", "device_rmse", *COSTS)
 
 
 def summary_of(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:

@@ -27,15 +27,15 @@ from h2fdp.run.identity import package_digest
 from h2fdp.run.network_plan import ALIKE, NetworkPlan, plan_of
 from h2fdp.run.prelude import distance_of
 from h2fdp.run.result import Run
-from h2fdp.sweeps.api import PythonWatcher, document_of
+from h2fdp.sweeps.api import SweepProgress, document_of
 from h2fdp.sweeps.asked import EPSILON, WHERE, Asked, asked_in
 from h2fdp.sweeps.conduct import conduct
 from h2fdp.sweeps.curve import SEEDS, Curve, levels_between
 from h2fdp.sweeps.grid import SWEEP
-from h2fdp.sweeps.pool import WorkOptions
+from h2fdp.sweeps.pool import Stopped, WorkOptions
 from h2fdp.sweeps.study import SharedInputs, Study, digest_of, study_of
 from h2fdp.sweeps.task import SweepDirectory
-from h2fdp.wording import SCORES, judged_by, note, noted_if_long
+from h2fdp.wording import SCORES, judged_by, note, noted_if_long, progress_bar
 
 MOST_RUNS = 60  # of networks that have to be run: more are a sweep of the user's
 
@@ -169,10 +169,9 @@ class CurveMaker:
             noise = [self.plans.of(self.document, (*rest, *settings)).noise for settings, _ in runs]
         self.plans.keep()
         score = judged_by(runs[0][1].summary)
-        name = next(each for each in SCORES if SCORES[each] is score)
         scores = [float(run.metrics[score.column].iloc[-1]) for _, run in runs]
         levels = [next(each.value for each in settings if each.key == EPSILON) for settings, _ in runs]
-        return Curve.of_runs(noise, scores, score.falls, levels), list(zip(noise, scores, strict=True)), name
+        return Curve.of_runs(noise, scores, score.falls, levels), list(zip(noise, scores, strict=True)), score.column
 
     def sweep(self, networks: Sequence[Asked]) -> tuple[list[Setting], dict[str, Any]]:
         """The settings and the grid of a sweep with a run of each of these networks."""
@@ -189,7 +188,7 @@ class CurveMaker:
         score = judged_by(runs[0][1].summary)
         for network, (_, run) in zip(networks, runs, strict=True):
             network.measured = float(run.metrics[score.column].iloc[-1])
-        return next(each for each in SCORES if SCORES[each] is score)
+        return score.column
 
     def of_grid(self, base: Sequence[Setting], grid: dict[str, Any]) -> Study:
         """A sweep of the study's experiment."""
@@ -212,10 +211,6 @@ class CurveMaker:
         if len(done := at.finished(names)) < len(names):
             raise Stopped(f"stopped: {len(done)} of {len(names)} runs are done; run the same command to continue")
         return [(each.point.settings, Run(at.run(each.point.name))) for each in study.runs]
-
-
-class Stopped(Exception):
-    """The user stopped the runs of a study."""
 
 
 _PLANS = "plans.json"
@@ -320,9 +315,6 @@ def study(
     else:
         document, own = named_document(Path(file)), ()
     changes = [*own, *map(parse_setting, settings), *(Setting(f"study.{key}", each) for key, each in asked.items())]
-    watcher = PythonWatcher(progress)
-    try:
-        options = WorkOptions(jobs, overwrite, watcher)
+    with progress_bar(1, progress) as bar:
+        options = WorkOptions(jobs, overwrite, SweepProgress(bar))
         return carry_out(document, changes, shared, options, None if out is None else Path(out), verify)
-    finally:
-        watcher.close()

@@ -57,6 +57,10 @@ class SilentWatcher(SweepWatcher):
     """Ignores every event."""
 
 
+class Stopped(Exception):
+    """The user stopped work whose results need all of it."""
+
+
 Following = Callable[[], Task | None]  # which task comes next, if any
 
 

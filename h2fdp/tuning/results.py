@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from h2fdp.config.parsing import text_of
+from h2fdp.costs.kinds import bounded
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import Setting
 from h2fdp.records import in_use, noise_key
@@ -28,7 +29,7 @@ from h2fdp.tuning.price import TUNE, within
 from h2fdp.wording import SCORES
 
 SCHEMA_VERSION = 2  # 1 had no checksum
-COLUMNS = {"joules": "energy_j", "seconds": "clock_s", "bytes": "bytes"}  # of the metrics, which add up
+COLUMNS = bounded()
 
 
 @dataclass(frozen=True)

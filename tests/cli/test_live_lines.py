@@ -1,12 +1,10 @@
 """The plain lines of a run in a pipe."""
 
-import io
-
 import pytest
-from rich.console import Console
 
-from h2fdp.cli.sweep import SweepProgress
-from h2fdp.cli.terminal import Target, live_bars, progress
+from h2fdp.cli.terminal import progress
+from h2fdp.sweeps.api import SweepProgress
+from h2fdp.wording import Target, progress_bar
 
 ROW = {"accuracy": 0.8512, "epsilon_cloud": 0.98765, "energy_j": 0.012345, "clock_s": 1234.5}
 
@@ -28,18 +26,30 @@ def test_what_fits_is_said(capsys):
     assert capsys.readouterr().err == "interval 1/3  accuracy 0.8512  epsilon 0.988  0.0123 J  1.23e+03 s simulated\n"
 
 
-@pytest.mark.parametrize("columns", [30, 60, 80, 200])
-def test_the_bar_of_a_sweep_keeps_its_name_and_cuts_no_word(monkeypatch, columns):
+@pytest.mark.parametrize("columns", [40, 60, 80, 200])
+def test_the_live_line_of_a_sweep_fits_and_cuts_no_word(monkeypatch, capsys, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
-    bars, shown, name = live_bars(), io.StringIO(), "seed=1,privacy.epsilon=20,training.step_size=0.5"
-    watcher = SweepProgress(None, bars)
-    watcher.begin(500, 120, 30)
-    watcher.started(name, 0, 30)
-    watcher.interval(name, {"interval": 3} | ROW)
-    Console(file=shown, width=columns).print(bars)
-    line = shown.getvalue().rstrip("\n")
-    assert ("\n" in line, "…" in line) == (False, False)
-    first, *words = line.split()
-    assert first == "runs"
-    assert "120/500" in words
-    assert ("1 running" in line, name in line, "0.0123 J" in line) == (columns > 30, columns > 80, columns > 80)
+    name = "seed=1,privacy.epsilon=20,training.step_size=0.5"
+    with progress_bar(1, True) as bar:
+        watcher = SweepProgress(bar)
+        watcher.begin(500, 120, 30)
+        watcher.started(name, 0, 30)
+        watcher.interval(name, {"interval": 3} | ROW)
+        shown = str(bar)
+    assert len(shown) <= columns
+    assert shown.startswith("120/500  1 running")
+    assert (f"{name} 3" in shown, "0.0123 J" in shown) == (columns > 80, columns > 80)
+    assert shown in capsys.readouterr().err
+
+
+def test_a_live_line_is_shown_again_when_only_its_words_change(monkeypatch, capsys):
+    monkeypatch.setattr("h2fdp.wording._SECONDS_BETWEEN", 0.0)
+    with progress_bar(3, True) as bar:
+        watcher = SweepProgress(bar)
+        watcher.begin(3, 0, 6)
+        watcher.started("a", 0, 3)
+        for interval in (1, 2):
+            watcher.interval("a", {"interval": interval})
+        said = capsys.readouterr().err
+    assert "1 running  a 1" in said
+    assert "1 running  a 2" in said

@@ -33,6 +33,7 @@ from h2fdp.privacy.mechanisms.pipeline import Moment, Pipeline, Stage
 from h2fdp.privacy.places import Observer
 from h2fdp.privacy.releases import Release, device_ranges, rows_in
 from h2fdp.streams import PER_STEP, Streams, generator_of
+from h2fdp.wording import SCORES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -120,7 +121,7 @@ def refusals(experiment: Any, topology: Topology, network: Topology) -> Iterator
         network: that is simulated.
     """
     training, method, privacy = experiment.training, experiment.method, experiment.privacy
-    placement, until = method.privacy, set(training.until or {}) & {"joules", "seconds", "bytes"}
+    placement, until = method.privacy, (training.until or {}).keys() - SCORES
     draw, devices = training.draw, experiment.compression.of_devices
     if draw is None:
         return
