@@ -18,6 +18,7 @@ from h2fdp.privacy.places import AggregationKind, Tier
 Composition = dict[ReleaseType, int]
 _PRECISION = 1e-3  # relative; the factor returned is on the safe side of it
 _SMALLEST, _LARGEST = 1e-6, 1e6
+_UNSURE = 1e-3  # relative; an epsilon that is farther from a target says on which side those of other noises are
 
 
 def scaled(composition: Composition, factor: float) -> Composition:
@@ -50,9 +51,11 @@ def smallest_factor(
     remaining, above = list(compositions), quick or (lambda composition, enough: epsilon(composition))
     factor = _SMALLEST
     while remaining:
-        worst, largest = remaining[0], -math.inf
+        worst, largest, first = remaining[0], -math.inf, max(factor, 1.0)
+        if quick is not None and len(remaining) > 1:  # after the one that may be largest, few need accounts
+            remaining.sort(key=lambda each: -quick(scaled(each, first), math.inf))
         for each in remaining if len(remaining) > 1 else ():
-            if (reached := above(scaled(each, max(factor, 1.0)), largest)) > largest:
+            if (reached := above(scaled(each, first), largest)) > largest:
                 worst, largest = each, reached
         factor = _factor_of(worst, target, above, factor)
         remaining = [each for each in remaining if each is not worst and above(scaled(each, factor), target) > target]
@@ -62,10 +65,27 @@ def smallest_factor(
 def _factor_of(
     composition: Composition, target: float, above: Callable[[Composition, float], float], floor: float
 ) -> float:
-    """The smallest factor of at least `floor` for one composition."""
+    """The smallest factor of at least `floor` for one composition: where bisection ends, to the bit.
+
+    Of the points of its way those are asked for first that lie next to where the epsilons so far put the target. Most
+    others are clear then, as epsilon falls with noise.
+    """
+    reached: dict[float, float] = {}  # factor -> epsilon
 
     def met(factor: float) -> bool:
-        return above(scaled(composition, factor), target) <= target
+        if factor not in reached:
+            reached[factor] = above(scaled(composition, factor), target)
+        return reached[factor] <= target
+
+    def clear(factor: float) -> bool | None:
+        """Whether a factor meets the target; None where it must be asked for."""
+        for each, epsilon in reached.items():
+            unsure = 0.0 if each == factor else _UNSURE
+            if each <= factor and epsilon <= target * (1 - unsure):
+                return True
+            if each >= factor and epsilon > target * (1 + unsure):
+                return False
+        return None
 
     low = high = max(1.0, floor)
     while not met(high):  # accounts of little noise are slow to compute, so the search begins at the noise as it is
@@ -77,10 +97,26 @@ def _factor_of(
         if low <= floor:
             return floor
         low, high = max(low / 2, floor), low
-    while math.log(high / low) > _PRECISION:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if met(middle) else (middle, high)
-    return high
+    asked: float | None = high
+    while asked is not None:
+        met(asked)
+        least, most, guess, asked = low, high, _crossing(reached, target), None
+        while math.log(most / least) > _PRECISION:
+            middle = math.sqrt(least * most)
+            if (enough := clear(middle)) is None:
+                asked, enough = middle, middle >= guess
+            least, most = (least, middle) if enough else (middle, most)
+    return most
+
+
+def _crossing(reached: Mapping[float, float], target: float) -> float:
+    """Where the line through the two epsilons next to the target, over factors and both in logarithms, reaches it."""
+    low = max(factor for factor, epsilon in reached.items() if epsilon > target)
+    high = min(factor for factor, epsilon in reached.items() if epsilon <= target)
+    if math.isinf(reached[low]) or reached[high] <= 0:
+        return math.sqrt(low * high)
+    share = math.log(reached[low] / target) / math.log(reached[low] / reached[high])
+    return low * (high / low) ** share
 
 
 @dataclass(frozen=True)

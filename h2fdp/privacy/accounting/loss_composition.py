@@ -11,6 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from h2fdp.privacy.accounting.loss_distribution import (
+    LEAST_REACH,
     LossDistribution,
     loss_distributions,
     loss_shape,
@@ -302,12 +303,12 @@ def _promising_interval(parts: _Parts, interval: float, tilt: float, epsilon: fl
 
 def _added_variance(parts: _Parts, interval: float) -> float:
     """The variance that the grid adds to the sum of all losses."""
-    return math.fsum(count * loss_shape(*mixture).added_variance(interval) for mixture, count in parts)
+    return math.fsum(count * loss_shape(*mixture, LEAST_REACH).added_variance(interval) for mixture, count in parts)
 
 
 def _deviation(parts: _Parts) -> float:
     """The standard deviation of the sum of all losses."""
-    return math.sqrt(math.fsum(count * loss_shape(*mixture).deviation ** 2 for mixture, count in parts))
+    return math.sqrt(math.fsum(count * loss_shape(*mixture, LEAST_REACH).deviation ** 2 for mixture, count in parts))
 
 
 def _power_of_two(most: float) -> float:
@@ -318,6 +319,6 @@ def _power_of_two(most: float) -> float:
 def _finest_interval(parts: _Parts) -> float:
     """Bounds memory and time: the grid of each release, and (at 20 standard deviations) that of all together."""
     single = max(
-        loss_shape(*mixture).range / (MOST_POINTS * min(1.0, 16 / len(mixture[0].shifts))) for mixture, _ in parts
+        loss_shape(*mixture, LEAST_REACH).range / (MOST_POINTS * min(1.0, 16 / len(mixture[0].shifts))) for mixture, _ in parts
     )
     return max(single, 20 * _deviation(parts) / MOST_COMPOSED)

@@ -131,14 +131,18 @@ class LossShape:
             self._added[interval] = float(self.masses @ (position * (1 - position))) * interval**2
         return self._added[interval]
 
-    def edges(self, losses_at: Callable[[np.ndarray], np.ndarray], interval: float) -> np.ndarray:
-        """The points at which the loss is nearly a multiple of the interval: interpolated twice, and both ends."""
+    def edges(
+        self, losses_at: Callable[[np.ndarray], np.ndarray], interval: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The points at which the loss is nearly a multiple of the interval, interpolated twice, and both ends; the
+        losses there."""
         points, losses = self.points, self.losses
         grid = np.arange(np.ceil(losses[0] / interval), np.floor(losses[-1] / interval) + 1) * interval
         for _ in range(2):
             points = np.union1d(self.points[[0, -1]], np.interp(grid, losses, points))
-            losses = np.maximum.accumulate(losses_at(points))
-        return points
+            exact = losses_at(points)
+            losses = np.maximum.accumulate(exact)
+        return points, exact
 
 
 def _moved_masses(mixture: AnyMixture, noise_multiplier: float, edges: np.ndarray, sign: int = 1) -> np.ndarray:
@@ -150,7 +154,7 @@ def _moved_masses(mixture: AnyMixture, noise_multiplier: float, edges: np.ndarra
 
 
 @lru_cache(maxsize=1024)
-def loss_shape(mixture: AnyMixture | LawPair, noise_multiplier: float, reach: float = LEAST_REACH) -> LossShape:
+def loss_shape(mixture: AnyMixture | LawPair, noise_multiplier: float, reach: float) -> LossShape:
     """The loss of a mixture up to `reach` deviations beyond its outermost shifts; of another law, all of it."""
     if isinstance(mixture, LawPair):
         points = np.linspace(*mixture.ends(noise_multiplier), COARSE_POINTS)
@@ -188,8 +192,7 @@ def loss_distributions(
     if isinstance(mixture, LawPair):
         return _of_law(mixture, noise_multiplier, shape, interval)
     losses_at = partial(privacy_loss, mixture, noise_multiplier)
-    edges = shape.edges(losses_at, interval)
-    losses = losses_at(edges)
+    edges, losses = shape.edges(losses_at, interval)
     unmoved = _moved_masses(mixture, noise_multiplier, edges, -1) if mixture.mirrored else normal_masses(edges, 0.0)
     moved = _moved_masses(mixture, noise_multiplier, edges)
     return _both(losses, moved, unmoved, interval)
@@ -199,11 +202,11 @@ def _of_law(
     pair: LawPair, noise_multiplier: float, shape: LossShape, interval: float
 ) -> tuple[LossDistribution, LossDistribution]:
     """The laws of a loss that is constant beyond the ends: masses there are cells of no width, none is infinite."""
-    edges = shape.edges(partial(pair.loss, noise_multiplier), interval)
+    edges, losses = shape.edges(partial(pair.loss, noise_multiplier), interval)
     if pair.gaussian:
-        return _both(pair.loss(noise_multiplier, edges), *pair.masses(noise_multiplier, edges), interval)
+        return _both(losses, *pair.masses(noise_multiplier, edges), interval)
     moved, unmoved = (np.pad(masses, 1) for masses in pair.masses(noise_multiplier, edges))
-    return _both(np.pad(pair.loss(noise_multiplier, edges), 1, mode="edge"), moved, unmoved, interval)
+    return _both(np.pad(losses, 1, mode="edge"), moved, unmoved, interval)
 
 
 def _both(

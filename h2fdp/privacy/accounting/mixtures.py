@@ -18,6 +18,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import ClassVar, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
@@ -257,7 +258,7 @@ def over_noise(mixture: AnyMixture, noise_multiplier: float, points: np.ndarray)
 
 def _losses(height: np.ndarray, chance: np.ndarray, points: np.ndarray) -> np.ndarray:
     exponents = np.multiply.outer(points, height) - height**2 / 2
-    top = exponents.max(axis=1)
+    top = reduce(np.maximum, exponents.T)  # the largest of each row; columns are few, and rows many
     change = np.expm1(np.minimum(exponents, 30.0)) @ chance
     near = (top <= 30) & (change > -0.5)
     losses = np.log1p(np.where(near, change, 0.0))

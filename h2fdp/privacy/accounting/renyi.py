@@ -195,14 +195,18 @@ def _log_moment(
     log_weight = -(points**2) / 2
     if mixture.mirrored:
         log_weight = log_weight + over_noise(mixture, noise_multiplier, -points)
-    exponents = np.multiply.outer(powers, loss) + log_weight
+    exponents = np.multiply.outer(powers, loss)
+    powers_small, points_small = np.nonzero(np.abs(exponents) < 0.05)
+    exponents += log_weight
     highest = exponents.max(axis=1)
     peaks = np.where(highest > 1, highest, 0.0)
-    tangent = np.exp(log_weight) + powers[:, None] * (np.exp(loss + log_weight) - np.exp(log_weight))
-    terms = np.exp(exponents - peaks[:, None]) - tangent * np.exp(-peaks)[:, None]
-    small = np.abs(np.multiply.outer(powers, loss)) < 0.05
-    powers_small, points_small = np.nonzero(small)
-    terms[small] = _second_order_on(powers[powers_small], np.expm1(loss[points_small])) * np.exp(
+    tangent = powers[:, None] * (np.exp(loss + log_weight) - np.exp(log_weight))
+    tangent += np.exp(log_weight)
+    tangent *= np.exp(-peaks)[:, None]
+    exponents -= peaks[:, None]
+    terms = np.exp(exponents, out=exponents)  # in place: pages for more tables take longer than their numbers
+    terms -= tangent
+    terms[powers_small, points_small] = _second_order_on(powers[powers_small], np.expm1(loss[points_small])) * np.exp(
         log_weight[points_small] - peaks[powers_small]
     )
     excess = terms.sum(axis=1) * (step / math.sqrt(2 * math.pi))
