@@ -116,7 +116,7 @@ def _crossing(reached: Mapping[float, float], target: float) -> float:
     if math.isinf(reached[low]) or reached[high] <= 0:
         return math.sqrt(low * high)
     share = math.log(reached[low] / target) / math.log(reached[low] / reached[high])
-    return low * (high / low) ** share
+    return float(low * (high / low) ** share)
 
 
 @dataclass(frozen=True)

@@ -243,7 +243,7 @@ def _factor(accountant: Accountant, delta: float, distinct: Sequence[Composition
         above: Counter[ReleaseType] = Counter()
         for kind, count in held.items():
             above[coarsened(kind)] += count
-        bound = quick_epsilon(above, delta) * (1 + accountant.spread) + ABSOLUTE_TOLERANCE
+        bound = quick_epsilon(above, delta, enough) * (1 + accountant.spread) + ABSOLUTE_TOLERANCE
         return bound if bound <= enough else accountant.epsilon(held, delta, enough)
 
     exact = partial(accountant.epsilon, delta=delta)

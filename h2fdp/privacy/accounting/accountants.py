@@ -199,14 +199,18 @@ def total_rdp(composition: Composition, places: tuple[int, ...] | None = None) -
     return np.sum(parts, axis=0) if parts else np.zeros(ORDERS.size if places is None else len(places))
 
 
-_FEW = tuple(
-    np.flatnonzero(np.isin(ORDERS, [2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 32, 40, 50, 64, 96, 160, 256])).tolist()
-)
+_FEW = [2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 32, 40, 50, 64, 96, 160, 256]
 
 
-def quick_epsilon(composition: Composition, delta: float) -> float:
-    """An upper bound in a fraction of the time: that of `rdp` of few orders."""
-    return float(epsilon_from_rdp(total_rdp(composition, _FEW), delta, _FEW))
+def quick_epsilon(composition: Composition, delta: float, near: float = 0.0) -> float:
+    """An upper bound in a fraction of the time: that of `rdp` of few orders.
+
+    Args:
+        near: the epsilon that it is compared with: of a Gaussian with this one, twice the best order is the last.
+    """
+    last = max(4.0, 1 + 4 * -math.log(delta) / near) if near > 0 else math.inf
+    few = tuple(np.flatnonzero(np.isin(ORDERS, [each for each in _FEW if each <= last])).tolist())
+    return float(epsilon_from_rdp(total_rdp(composition, few), delta, few))
 
 
 def _by_rdp(composition: Composition, delta: float, enough: float = 0.0) -> float:

@@ -319,6 +319,7 @@ def _power_of_two(most: float) -> float:
 def _finest_interval(parts: _Parts) -> float:
     """Bounds memory and time: the grid of each release, and (at 20 standard deviations) that of all together."""
     single = max(
-        loss_shape(*mixture, LEAST_REACH).range / (MOST_POINTS * min(1.0, 16 / len(mixture[0].shifts))) for mixture, _ in parts
+        loss_shape(*mixture, LEAST_REACH).range / (MOST_POINTS * min(1.0, 16 / len(mixture[0].shifts)))
+        for mixture, _ in parts
     )
     return max(single, 20 * _deviation(parts) / MOST_COMPOSED)

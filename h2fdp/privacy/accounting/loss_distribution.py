@@ -131,9 +131,7 @@ class LossShape:
             self._added[interval] = float(self.masses @ (position * (1 - position))) * interval**2
         return self._added[interval]
 
-    def edges(
-        self, losses_at: Callable[[np.ndarray], np.ndarray], interval: float
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def edges(self, losses_at: Callable[[np.ndarray], np.ndarray], interval: float) -> tuple[np.ndarray, np.ndarray]:
         """The points at which the loss is nearly a multiple of the interval, interpolated twice, and both ends; the
         losses there."""
         points, losses = self.points, self.losses
