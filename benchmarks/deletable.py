@@ -75,6 +75,15 @@ CAPABILITIES = {
             "tests/experiment/test_relays.py::test_what_needs_subnets_is_refused",
         ),
     ),
+    "correlated noise": Capability(
+        ("privacy/correlated.py",),
+        (("privacy/__init__.py", "from h2fdp.privacy import correlated  # noqa: F401 - registers itself\n"),),
+        (
+            "tests/privacy/test_correlated.py",
+            "tests/privacy/test_summed_streams.py",
+            "tests/run/test_correlated_runs.py",
+        ),
+    ),
     "fedat": method("fedat", "tests/protocol/test_fedat.py"),
     "laplace": Capability(
         ("privacy/laplace.py",),

@@ -127,10 +127,18 @@ def runs() -> Iterator[tuple[str, dict[str, str]]]:
     yield "tiers", {"topology": TIERS, "training": training(aggregate_every=[1, 2])}
     yield "tiers-record", {"topology": TIERS, "training": training(aggregate_every=[1, 2], clip_scope="record")}
     yield "tiers-faults", {"topology": TIERS, "training": training(aggregate_every=[1, 2]), "faults": faults}
+    pld = {"privacy": "{epsilon: 2, calibration: accounted, accountant: pld}", "training": "{extends: auto}"}
+    noise = "correlated: {kind: banded-inverse, bands: 3}"
+    pasts = {"privacy": f"{{epsilon: 8, calibration: accounted, accountant: rdp, {noise}}}"}
+    pasts["training"] = json.dumps({"intervals": 5, "local_steps": 4, "aggregate_every": 2, "sampling_rate": 1.0})
+    yield "correlated", pasts
+    yield "correlated-sums", {**pasts, "topology": sums["topology"], "method": colluding, "faults": faults}
+    turns = '{"extends": "auto", "device_turns": 3, "intervals": 12}'
+    trusted = NETWORK.replace("trusted: false, ", "trusted: true, ")
+    yield "correlated-chosen", {**pld, "topology": trusted, "training": turns, "model": "softmax"}
     for adjacency in ("add-remove", "replace"):
         accounted = f"{{epsilon: 8, calibration: accounted, accountant: rdp, adjacency: {adjacency}}}"
         yield adjacency, {"privacy": accounted, "training": training(clip_scope="record")}
-    pld = {"privacy": "{epsilon: 2, calibration: accounted, accountant: pld}", "training": "{extends: auto}"}
     yield "defaults", {**pld, "model": "auto"}
     yield "defaults-table", {**pld, "model": "auto", "data": SYNTHETIC}
     yield "defaults-secure-sums", {**pld, "topology": sums["topology"], "model": "auto"}

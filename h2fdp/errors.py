@@ -91,6 +91,8 @@ class RefusalRegistry:
 
 EXPERIMENT_REFUSALS = RefusalRegistry()  # functions of an `ExperimentFile`
 NETWORK_REFUSALS = RefusalRegistry()  # of an `ExperimentFile`, its `Topology` as drawn, and that which is simulated
+# Of a run before its noise is scaled (`RunSetup`), and what makes the pasts of its subnets after all planned intervals.
+PLAN_REFUSALS = RefusalRegistry()
 
 _ADDRESSES_GB = 6.0  # a small run maps 4.9 GB, most of it libraries that it never touches
 

@@ -18,7 +18,15 @@ from pydantic import Field
 from torch import Tensor
 
 from h2fdp.algorithms.fedavg import AverageOptions
-from h2fdp.algorithms.registry import OBJECTIVES, SERVERS, ObjectiveOptions, ServerContext, ServerOptions, name_method
+from h2fdp.algorithms.registry import (
+    OBJECTIVES,
+    ONE_STEP,
+    SERVERS,
+    ObjectiveOptions,
+    ServerContext,
+    ServerOptions,
+    name_method,
+)
 from h2fdp.algorithms.server_update import ServerUpdate, Uploaded
 from h2fdp.config.fields import Expect
 from h2fdp.data.public_features import BIAS
@@ -47,19 +55,7 @@ class ClassSums(ObjectiveOptions):
     features: ClassVar[int] = 256  # of more, second moments are longer and have more noise
     loss: ClassVar[Loss] = OwnScore()
     settles: ClassVar[Mapping[str, Any]] = MappingProxyType(
-        {
-            "intervals": 1,
-            "local_steps": 1,
-            "local_epochs": None,
-            "sampling_rate": 1.0,
-            "batch_size": None,
-            "step_size": 1.0,
-            "momentum": 0.0,
-            "optimizer": None,
-            "device_turns": 1,
-            "clip_norm": round(_LENGTH, 4),
-            "clip_scope": "record",
-        }
+        {**ONE_STEP, "clip_norm": round(_LENGTH, 4), "clip_scope": "record"}
     )
     name: Literal["class-sums"] = "class-sums"
 
@@ -194,7 +190,6 @@ def refusals(experiment: Any) -> Iterator[tuple[str, str]]:
         (f"control.{budget}", budget is not None, "null, as none is left out", getattr(control, budget or "joules")),
         ("method.schedule", waits, "fixed", method.schedule.name),
         ("method.upcycle", method.upcycle is not None, "null", method.upcycle),
-        ("privacy.correlated", experiment.privacy.noise_law is not None, "null", "correlated noise"),
         ("model.from", start is not None, "null", start),
         ("data.public", public_records > 0, "0, as records for a first model would be lost", public_records),
         ("compression.device", any(each.omits for each in links.of_devices), right, links.device),

@@ -20,6 +20,21 @@ from h2fdp.network import Topology
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.local_steps import LocalObjective
 
+# One step of length 1 on all records of each device, once: keys of `training`.
+ONE_STEP: Mapping[str, Any] = MappingProxyType(
+    {
+        "intervals": 1,
+        "local_steps": 1,
+        "local_epochs": None,
+        "sampling_rate": 1.0,
+        "batch_size": None,
+        "step_size": 1.0,
+        "momentum": 0.0,
+        "optimizer": None,
+        "device_turns": 1,
+    }
+)
+
 
 class ObjectiveOptions(LocalObjective, Options):
     """A local objective with its options.
@@ -35,6 +50,11 @@ class ObjectiveOptions(LocalObjective, Options):
     settles: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     trains: ClassVar[str | None] = None
     features: ClassVar[int] = 0
+
+    @property
+    def once(self) -> bool:
+        """Whether a device sends one message in the whole run, which no model enters."""
+        return self.settles.items() >= ONE_STEP.items()
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -20,6 +20,7 @@ from pydantic import (
     Field,
     GetJsonSchemaHandler,
     ValidationInfo,
+    create_model,
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
@@ -110,6 +111,46 @@ class Section(BaseModel):
             if isinstance(words, AliasChoices):
                 properties |= {str(other): properties[str(words.choices[0])] for other in words.choices[1:]}
         return schema
+
+
+SectionType = TypeVar("SectionType", bound=Section)
+_ADDED: dict[str, list[Any]] = {}  # a section's name -> those whose keys and properties it has, too
+
+
+def adds_keys(name: str) -> Callable[[type[SectionType]], type[SectionType]]:
+    """A decorator of a section with keys that a capability adds to the section of this name, which is `extended`.
+
+    Each key has a default, which leaves the capability out. Properties and methods replace those of the section.
+    """
+
+    def added(section: type[SectionType]) -> type[SectionType]:
+        _ADDED.setdefault(name, []).append(section)
+        return section
+
+    return added
+
+
+def extended(section: type[SectionType]) -> type[SectionType]:
+    """The section with all keys that were added to it, behind its own; a decorator.
+
+    >>> @adds_keys("Sheet")
+    ... class Colours(Section):
+    ...     colour: str | None = None
+    >>> @extended
+    ... class Sheet(Section):
+    ...     size: int = 4
+    >>> Sheet.model_validate({"colour": "red"}), without_added(Sheet.model_validate({"colour": "red"}))
+    (Sheet(size=4, colour='red'), Sheet(size=4, colour=None))
+    """
+    bases: tuple[type[SectionType], ...] = (*_ADDED.get(section.__name__, ()), section)
+    return create_model(section.__name__, __base__=bases, __module__=section.__module__, __doc__=section.__doc__)
+
+
+def without_added(section: SectionType) -> SectionType:
+    """The section in which each key that was added to it has its default."""
+    added = [each.model_fields for each in _ADDED.get(type(section).__name__, ())]
+    fields = {key: field for each in added for key, field in each.items()}
+    return section.model_copy(update={key: each.get_default(call_default_factory=True) for key, each in fields.items()})
 
 
 class NamedSection(Section):

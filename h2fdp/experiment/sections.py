@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal
@@ -23,6 +23,7 @@ from h2fdp.config.fields import (
     Probability,
     Text,
     ascending,
+    extended,
     shape,
 )
 from h2fdp.config.own_parts import OwnPart
@@ -34,11 +35,11 @@ from h2fdp.models import registry as models
 from h2fdp.models.registry import ModelSection
 from h2fdp.privacy import Stage
 from h2fdp.privacy.accounting import AccountantName
-from h2fdp.privacy.correlated import CorrelatedGaussian, CorrelatedSection
 from h2fdp.privacy.mechanisms.compression import CompressedLink, CompressedModel, stages_of
 from h2fdp.privacy.mechanisms.mechanism import SensitivityRule
 from h2fdp.privacy.mechanisms.noise_placement import Unit
 from h2fdp.privacy.releases import Adjacency
+from h2fdp.privacy.vectors import NoiseLaw
 from h2fdp.protocol.arrivals import Faults
 from h2fdp.runtime.placement import RuntimeSection
 from h2fdp.schedules import ControlSection, Horizon
@@ -177,6 +178,7 @@ ObserverName = Annotated[
 ]
 
 
+@extended
 class PrivacySection(Section):
     """The target and the calibration of the noises.
 
@@ -195,8 +197,6 @@ class PrivacySection(Section):
         accountant: accountant of the target and of `run.privacy`.
         target_observers: observers whose accounts meet epsilon.
         budget: observer -> epsilon; training stops before it is exceeded.
-        correlated: `{kind: banded, bands: 5}`: noise takes back a part of earlier noise of the same node; null:
-            independent noise.
         noise_key: key of noise and batches: `system`, 128 random bits, new for each run; or `seed`: reproducible, and
             removable by an attacker who guesses the seed.
     """
@@ -213,13 +213,16 @@ class PrivacySection(Section):
         default=["edge", "peer", "cloud", "public"]
     )
     budget: dict[ObserverName, Positive] = Field(default_factory=dict)
-    correlated: CorrelatedSection | None = None
     noise_key: Annotated[Literal["system", "seed"], Expect("one of system, seed")] = "system"
 
     @property
-    def noise_law(self) -> CorrelatedGaussian | None:
-        """The law of correlated noise; None where noises are independent."""
-        return None if self.correlated is None else self.correlated.noise
+    def noise_law(self) -> NoiseLaw | None:
+        """The law of all noise, where the file states one for a node's noises together."""
+        return None
+
+    def alternatives(self, intervals: int) -> Iterable[PrivacySection]:
+        """The section under other laws, in a row that may leave ever less noise where devices are absent."""
+        return ()
 
 
 class StragglerSection(Section):

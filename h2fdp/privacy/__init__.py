@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from h2fdp.privacy import correlated  # noqa: F401 - registers itself
 from h2fdp.privacy.accounting import Sampling as Sampling
 from h2fdp.privacy.accounts import Accounts as Accounts
 from h2fdp.privacy.budget_filter import BudgetFilter as BudgetFilter

@@ -39,21 +39,21 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from h2fdp.config import Section
-from h2fdp.config.fields import Count, Expect
-from h2fdp.errors import EXPERIMENT_REFUSALS, NETWORK_REFUSALS, refused
+from h2fdp.config.fields import Count, Expect, adds_keys
+from h2fdp.errors import EXPERIMENT_REFUSALS, NETWORK_REFUSALS, PLAN_REFUSALS, refused
 from h2fdp.network import Topology
 from h2fdp.privacy.mechanisms.secure_sums import SUMS
 from h2fdp.privacy.places import Holder, Place
 from h2fdp.privacy.vectors import Gaussian, check_holdable, standard_normal
-from h2fdp.privacy.views import Sensitivities, Uploads, variance_of
+from h2fdp.privacy.views import Past, Sensitivities, Uploads, variance_of
 from h2fdp.streams import Streams, generator_of
 
 if TYPE_CHECKING:
@@ -76,10 +76,31 @@ class CorrelatedSection(Section):
     bands: Count = 4
     between: Count | None = None
 
+
+@adds_keys("PrivacySection")
+class CorrelatedKeys(Section):
+    """The key of a file's privacy section.
+
+    Attributes:
+        correlated: `{kind: banded, bands: 5}`: noise takes back a part of earlier noise of the same node; null:
+            independent noise.
+    """
+
+    correlated: CorrelatedSection | None = None
+
     @property
-    def noise(self) -> CorrelatedGaussian | None:
-        """The law of the noise; None where the noises are independent."""
-        return None if self.bands == 1 else CorrelatedGaussian(self.kind, self.bands)
+    def noise_law(self) -> CorrelatedGaussian | None:
+        """The law of all noise; None where noises are independent."""
+        section = self.correlated
+        return None if section is None or section.bands == 1 else CorrelatedGaussian(section.kind, section.bands)
+
+    def alternatives(self, intervals: int) -> Iterator[Self]:
+        """The section with ever more bands, unless the file states some, or none."""
+        bands = 2
+        while bands <= intervals and "correlated" not in self.model_fields_set:
+            section = CorrelatedSection(kind="banded-inverse", bands=bands)
+            yield self.model_copy(update={"correlated": section})
+            bands *= 2
 
 
 @lru_cache(maxsize=256)
@@ -122,7 +143,17 @@ class CorrelatedGaussian(Gaussian):
         """(size,) c_j, the first column of C."""
         return self._columns(size)[0]
 
-    def nothing(self, devices: int) -> StreamPast:
+    @property
+    def in_words(self) -> str:
+        """The number of releases over which it is."""
+        return f"noise correlated over {self.bands} releases"
+
+    @property
+    def of_sums(self) -> Summed:
+        """The law where the devices' streams meet in sums."""
+        return Summed(self.kind, self.bands)
+
+    def begun(self, devices: int) -> StreamPast:
         """The past of the streams above so many devices before anything is released."""
         return StreamPast(np.zeros((devices, 0)), np.zeros(devices, dtype=np.int64))
 
@@ -166,7 +197,7 @@ class Summed(CorrelatedGaussian):
 
     stable: ClassVar[bool] = True
 
-    def nothing(self, devices: int) -> SumPast:
+    def begun(self, devices: int) -> SumPast:
         """The past of sums before anything is released."""
         return SumPast.after(np.zeros(devices, dtype=np.int64))
 
@@ -182,7 +213,7 @@ def _columns(kind: str, bands: int, size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @dataclass(frozen=True)
-class StreamPast:
+class StreamPast(Past):
     """The releases that noise streams above the records of a subnet's devices have covered so far; public.
 
     Attributes:
@@ -208,12 +239,7 @@ class StreamPast:
     def joined(
         self, noise: CorrelatedGaussian, uploads: Uploads, sensitivities: Sensitivities, liars: Sequence[int]
     ) -> tuple[StreamPast, Uploads, Sensitivities]:
-        """The past after these uploads, and the row of C (y / L) that they reveal, as uploads of independent noise.
-
-        Args:
-            sensitivities: of a record, in a release alone.
-            liars: rows of devices that have no account.
-        """
+        """The past after these uploads, and the row of C (y / L) that they reveal, as uploads of independent noise."""
         by_node, rows = uploads.place.by_node, uploads.rows
         alone = sensitivities.moved * (uploads.weights if by_node else 1.0)
         levels = np.broadcast_to(uploads.levels, rows.shape)
@@ -254,16 +280,12 @@ class StreamPast:
         """The past in tensors, for a checkpoint."""
         import torch
 
-        return {"moved": torch.from_numpy(self.moved), "counts": torch.from_numpy(self.counts)}
+        return {name: torch.from_numpy(each) for name, each in vars(self).items() if isinstance(each, np.ndarray)}
 
     @classmethod
-    def of_state(cls, state: Mapping[str, Any]) -> StreamPast:
+    def of_state(cls, state: Mapping[str, Any]) -> Self:
         """Go on from a `state`."""
-        held = {name: each.numpy() for name, each in state.items()}
-        if "parts" not in held:
-            return cls(held["moved"], held["counts"])
-        learned = held["alone"], held["peers"]
-        return SumPast(held["moved"], held["counts"], held["parts"], held["numbers"], learned)
+        return cls(**{name: each.numpy() for name, each in state.items()})
 
 
 _LEAST = 1e-24  # squared, in units of noise: a row of the ledger is of a record that moves something
@@ -282,21 +304,22 @@ class SumPast(StreamPast):
         counts: (s_c,) releases of each device's own stream.
         parts: (s_c, T) p: of the noise of each device in each sum; 0 of who is absent, or lies.
         numbers: (s_c, T) of each device's releases in its own stream; 0 where it is absent.
-        learned: two arrays (sets, s_c): what each set of colluding devices has learned of each device so far, as a sum
-            of squares; and what such sets do with one device more, a peer.
+        alone: (sets, s_c) what each set of colluding devices has learned of each device so far, as a sum of squares;
+            `peers`: what such sets have learned with one device more, a peer.
         rows: of C for both kinds of sets; none where they are too many, or a run goes on: they are worked out again.
     """
 
     parts: np.ndarray
     numbers: np.ndarray
-    learned: tuple[np.ndarray, np.ndarray]
+    alone: np.ndarray
+    peers: np.ndarray
     rows: tuple[Rows, Rows] = ((), ())
 
     @classmethod
     def after(cls, counts: np.ndarray) -> SumPast:
         """The past of which no release counts, though there were so many (s_c,)."""
         none, empty = np.zeros((1, len(counts))), np.zeros((len(counts), 0))
-        return cls(empty, counts, empty, empty.astype(np.int64), (none, none))
+        return cls(empty, counts, empty, empty.astype(np.int64), none, none)
 
     @cached_property
     def likeness(self) -> tuple[bytes, ...]:
@@ -327,17 +350,17 @@ class SumPast(StreamPast):
         after = replace(self, counts=counts, moved=moved, parts=parts, numbers=with_last(self.numbers, counts[rows]))
         colluding = uploads.place.tolerance.colluding
         (alone, of_alone), (peers, of_peers) = (after._row(noise, colluding + more, self.rows[more]) for more in (0, 1))
-        known = self.learned[0] + alone, self.learned[1] + peers
+        before, known = (self.alone, self.peers), (self.alone + alone, self.peers + peers)
         gained, by_peers = (
-            np.sqrt(np.maximum(now.max(axis=0) - before.max(axis=0), _LEAST)) * level
-            for now, before in zip(known, self.learned, strict=True)
+            np.sqrt(np.maximum(now.max(axis=0) - then.max(axis=0), _LEAST)) * level
+            for now, then in zip(known, before, strict=True)
         )
         there = np.flatnonzero(moved.any(axis=1))
         ones, honest = np.ones(len(there)), ~np.isin(there, liars)
         as_node = replace(uploads, place=Place(Holder.NODE), levels=np.array([level]))
         seen = replace(as_node, rows=there, steps=ones, weights=ones, honest=honest)
         joint = Sensitivities(gained[there], ones, ones, "fixed", sensitivities.bound, of_peers=by_peers[there])
-        return replace(after, learned=known, rows=(of_alone, of_peers)), seen, joint
+        return replace(after, alone=known[0], peers=known[1], rows=(of_alone, of_peers)), seen, joint
 
     def _row(self, noise: CorrelatedGaussian, known: int, before: Rows) -> tuple[np.ndarray, Rows]:
         """Squares (sets, s_c) of how far a record of each device moves the last row of C y, for each set of so many
@@ -379,14 +402,8 @@ class SumPast(StreamPast):
             left -= explained**2
         return np.asarray(newest / np.sqrt(left)[:, None])
 
-    def state(self) -> dict[str, Any]:
-        """The past in tensors, for a checkpoint."""
-        import torch
 
-        held = {"parts": self.parts, "numbers": self.numbers, "alone": self.learned[0], "peers": self.learned[1]}
-        return super().state() | {name: torch.from_numpy(each) for name, each in held.items()}
-
-
+_KEY = "privacy.correlated"
 _MOST_SETS = 20_000  # of devices whose noises an observer may know
 
 
@@ -409,6 +426,10 @@ def refusals(experiment: Any) -> Iterator[tuple[str, str]]:
         ("method.schedule", decides, f"fixed, {independent}", f"{name}, which decides who sends when, or how much"),
         ("privacy.calibration", experiment.calibration == "paper", f"accounted, {independent}", "paper"),
     )
+    yield from refused(
+        f"{method.objective.name} is one message of each device, which no model enters and no other follows",
+        (_KEY, getattr(method.objective, "once", False), "null", "correlated noise"),
+    )
 
 
 @NETWORK_REFUSALS.register
@@ -416,7 +437,7 @@ def refusals_of_network(experiment: Any, topology: Topology, network: Topology) 
     """Refusals of streams that meet above edge servers, or on their devices' way: they have no account."""
     if experiment.privacy.noise_law is None:
         return
-    placement, trust = experiment.method.privacy, topology.cloud_trust
+    placement, trust, draw = experiment.method.privacy, topology.cloud_trust, experiment.training.draw
     sums = [subnet.size for subnet in network.subnets if placement.sees(subnet.trust) == "sum"]
     place, bits = placement.place(("secure-sum",), 1), placement.rounding
     known = 1 if place is None else 1 + place.tolerance.colluding
@@ -425,9 +446,38 @@ def refusals_of_network(experiment: Any, topology: Topology, network: Topology) 
     null = "privacy.correlated: null"
     yield from refused(
         "correlated noise has an account for devices, their sums, and trusted edge servers",
-        ("privacy.correlated", network.depth > 1, "null, or one tier of edge servers", tiers),
-        ("privacy.correlated", placement.sees(trust) == "sum", "null, or an untrusted cloud", f"{trust} there"),
-        ("privacy.correlated", topology.mobility is not None, "null, or devices that stay", "mobility"),
+        (_KEY, network.depth > 1, "null, or one tier of edge servers", tiers),
+        (_KEY, placement.sees(trust) == "sum", "null, or an untrusted cloud", f"{trust} there"),
+        (_KEY, topology.mobility is not None, "null, or devices that stay", "mobility"),
         (rounding, bool(sums) and bits is not None, f"null, as no integers are taken back, or {null}", bits),
         (f"{SUMS}.colluding", sets > _MOST_SETS, f"at most {_MOST_SETS:,} sets of colluding devices, or {null}", sets),
     )
+    secret = draw is not None and placement.private and placement.protects == "device"
+    yield from refused(
+        "devices draw in secret whether they take part (training.participation)",
+        (_KEY, secret, "null, as no draw amplifies it", "correlated noise"),
+    )
+
+
+@PLAN_REFUSALS.register
+def refusals_of_plan(run: Any, pasts: Callable[[], Mapping[str, Past]]) -> Iterator[tuple[str, str]]:
+    """Refusals of noise where sampling would be expected to amplify, and of releases that are nearer than stated."""
+    if run.config.privacy.noise_law is None:
+        return
+    blueprint, between = run.blueprint, run.config.privacy.correlated.between
+    sampled = run.placement.protects == "record" and blueprint.sampling == "poisson"
+    if sampled and (blueprint.rates < 1).any():
+        text = "no sampling of records amplifies correlated noise; expected sampling_rate: 1, or sampling: fixed"
+        yield "training.sampling_rate", f"{text}, found rates from {blueprint.rates.min():.3g}"
+        return
+    covered = {} if between is None else pasts()
+    for facts, subnet in zip(blueprint.facts, run.topology.subnets, strict=True):
+        past = covered.get(facts.name)
+        if facts.adds_noise != "edge" or not isinstance(past, StreamPast) or (nearest := past.nearest) is None:
+            continue
+        row, first, second = nearest
+        if second - first < between:
+            text = f"averages {first} and {second} of {facts.name} both have uploads of {subnet.device_name(row)}"
+            text = f"{text}; expected at least {between} from one to the next, by training.device_turns, or less here"
+            yield f"{_KEY}.between", text
+            return

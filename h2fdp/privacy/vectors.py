@@ -14,6 +14,8 @@ from h2fdp.streams import Streams, generator_of, standard_normal_rows
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from h2fdp.privacy.views import Past
+
 
 ROUNDING = 1e-6  # of a length that is within its bound but for the order in which 32-bit numbers were added
 _LAST_BITS = 1e-9  # relative; two sums of 64-bit numbers in any order differ by far less
@@ -149,7 +151,7 @@ class NoiseLaw(ABC):
         """The source of a node's noise in `add`: the key of its stream, which no other noise has.
 
         Args:
-            number: of the release among those of the node, from 1, where noises are correlated; else 0.
+            number: of the release among those of the node, from 1, where the law has a past; else 0.
         """
         return streams.key(node, purpose, interval, slot)
 
@@ -159,6 +161,25 @@ class NoiseLaw(ABC):
 
         Row i depends on row i of the arguments alone, to the bit.
         """
+
+    @property
+    def in_words(self) -> str:
+        """The law as it is named to users."""
+        return self.name
+
+    @property
+    def of_sums(self) -> NoiseLaw:
+        """The law of devices' noises where their uploads are seen as sums alone."""
+        return self
+
+    def begun(self, devices: int) -> Past | None:
+        """The past of the noises above so many devices before anything is released; None where each noise is
+        independent of all others."""
+        return None
+
+    def variance(self, levels: np.ndarray) -> float:
+        """The variance of each coordinate of the sum of a node's releases under levels (r,)."""
+        return float(np.square(levels).sum())
 
     @abstractmethod
     def norm_ratio(self, parameters: int) -> float:

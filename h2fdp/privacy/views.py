@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -83,6 +84,46 @@ class Sensitivities:
         assert self.least is not None, "rounded updates are sums of steps"
         # Every move is at least that of one step, so it grows by this share at most.
         return replace(self, moved=self.moved * (1 + by / (weights * self.least)))
+
+
+class Past(Protocol):
+    """The releases that noises above the records of a subnet's devices have covered so far; public, and a value.
+
+    Where a node's noises hang together, what a release reveals depends on those before it.
+
+    Attributes:
+        counts: (s_c,) releases of the stream that covers each device: its own, or its edge server's.
+    """
+
+    counts: np.ndarray
+
+    @property
+    def likeness(self) -> tuple[bytes, ...]:
+        """Equal for subnets with equal pasts."""
+
+    def counted(self, rows: np.ndarray, by_node: bool) -> Self:
+        """The past after a release of these devices, or of a node above all of them; but for what it moved."""
+
+    def joined(
+        self, noise: Any, uploads: Uploads, sensitivities: Sensitivities, liars: Sequence[int]
+    ) -> tuple[Self, Uploads, Sensitivities]:
+        """The past after these uploads, and what they reveal given it, as uploads of independent noise.
+
+        Args:
+            noise: the `NoiseLaw`.
+            sensitivities: of a record, in a release alone.
+            liars: rows of devices that have no account.
+        """
+
+    def afresh(self) -> Self:
+        """The past of a run that goes on under draws of other keys: no earlier release reveals noise to come."""
+
+    def state(self) -> dict[str, Any]:
+        """The past in tensors, for a checkpoint."""
+
+    @classmethod
+    def of_state(cls, state: Mapping[str, Any]) -> Self:
+        """Go on from a `state`."""
 
 
 @dataclass(frozen=True)

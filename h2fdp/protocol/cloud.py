@@ -19,9 +19,9 @@ from h2fdp.costs import Charge
 from h2fdp.errors import UserError
 from h2fdp.network import Lies
 from h2fdp.privacy import Pipeline, Release, add_gaussian_noise
-from h2fdp.privacy.correlated import StreamPast
 from h2fdp.privacy.mechanisms.secret_draws import draw_of
 from h2fdp.privacy.releases import AlikeReleases
+from h2fdp.privacy.views import Past
 from h2fdp.protocol.aggregator import NodeGroup, compressed
 from h2fdp.protocol.devices import DeviceMemories
 from h2fdp.protocol.interval_plan import IntervalPlan
@@ -78,7 +78,7 @@ class Cloud:
         self._refuse_unprotected_variate()
         self._meter, self._down = meter, down
         self._reverts = type(schedule).kept is not Schedule.kept  # it may continue from another model
-        self._past: Mapping[str, StreamPast] = {}  # of noise streams, where noises are correlated
+        self.past: Mapping[str, Past] = planner.begun  # of subnets, where the law of the noise has any
         self._charge, self._clock_s = planner.charge, 0.0  # of batteries, and the time that a schedule knows
         self._tell()
         self._kept: dict[str, Any] = {}  # of server and devices, before the interval
@@ -97,7 +97,7 @@ class Cloud:
             }
             | self._older
             | ({"uplinks": self._tiers.uplinks.memories} if self._tiers.uplinks.remembers else {})
-            | ({"past": {name: each.state() for name, each in self._past.items()}} if self._past else {})
+            | ({"past": {name: each.state() for name, each in self.past.items()}} if self.past else {})
             | ({"clock_s": self._clock_s} if self._clock_s else {})
             | ({} if self._charge is None else {"charge": dict(vars(self._charge))})
         )
@@ -120,21 +120,16 @@ class Cloud:
         if self._memories is not None:
             self._memories.load(state["memories"])
         self._tiers.uplinks.memories = dict(state.get("uplinks", {}))
-        past = {name: StreamPast.of_state(each) for name, each in state.get("past", {}).items()}
-        self._past = {name: each.afresh() for name, each in past.items()} if afresh else past
+        past = {name: each.of_state(state["past"][name]) for name, each in self._planner.begun.items()}
+        self.past = {name: each.afresh() for name, each in past.items()} if afresh else past
         self._clock_s = state.get("clock_s", 0.0)
         self._charge = Charge.of_state(state["charge"]) if "charge" in state else self._charge
         self._tell()
 
     def alike(self, interval: int) -> int:
         """The number of intervals, from this one on, that differ in nothing but their step size and participants."""
-        unlike = self._planner.faults.possible or self._planner.correlated or self._planner.visits is not None
+        unlike = self._planner.faults.possible or self._planner.begun or self._planner.visits is not None
         return 1 if unlike else self._schedule.alike(interval)
-
-    @property
-    def past(self) -> Mapping[str, StreamPast]:
-        """Edge server -> what the noise streams there have covered, where noises are correlated."""
-        return self._past
 
     def model_of(self, edge: str) -> Tensor:
         """(M,) the model that a subnet has: that of all, or its own."""
@@ -165,7 +160,7 @@ class Cloud:
         return self._planned(interval, decision)
 
     def _planned(self, interval: int, decision: Decision) -> IntervalPlan:
-        plan = self._planner.plan(interval, self.next_slot, decision, self._past, self._charge)
+        plan = self._planner.plan(interval, self.next_slot, decision, self.past, self._charge)
         return replace(plan, began_s=self._clock_s) if self._clock_s else plan
 
     def _tell(self) -> None:
@@ -175,11 +170,11 @@ class Cloud:
 
     def releases(self, plan: IntervalPlan) -> Iterator[Release]:
         """Every release of the interval, as each observer sees it: the ledger's rows."""
-        return self._planner.releases(plan)
+        return self._planner.noises.releases(plan)
 
     def alike_releases(self, plan: IntervalPlan) -> Iterator[AlikeReleases]:
         """The releases, once for all subnets that look alike."""
-        return self._planner.alike_releases(plan)
+        return self._planner.noises.alike(plan)
 
     def above(self, edges: NodeGroup) -> Cloud:
         """This cloud as it is now, above other hosts: how it travels to a host of its own and back."""
@@ -203,8 +198,8 @@ class Cloud:
         self.next_slot, self._charge = plan.last_slot, plan.charge
         self._clock_s += spent.get("clock_s", 0.0)
         self._tell()
-        if self._planner.correlated:
-            self._past = self._planner.noises.after(plan)
+        if self._planner.begun:
+            self.past = self._planner.noises.after(plan)
 
     def run_interval(self, plan: IntervalPlan) -> None:
         """Run a plan: the model goes down, uploads come up, the model moves."""

@@ -21,9 +21,9 @@ from h2fdp.costs.kinds import counted_in
 from h2fdp.network import CLOUD, Topology
 from h2fdp.network.devices import Floats
 from h2fdp.privacy import AggregationKind, Mechanism, Merged
-from h2fdp.privacy.correlated import StreamPast
 from h2fdp.privacy.mechanisms.secret_draws import SecretDraw
 from h2fdp.privacy.places import NoiseSource, ReleaseKind
+from h2fdp.privacy.views import Past
 from h2fdp.protocol.averaging import Branch
 from h2fdp.protocol.messages import Plan
 from h2fdp.protocol.subnet_facts import SubnetFacts
@@ -47,7 +47,7 @@ class IntervalPlan:
         heights: (segments,) of the aggregation that ends each segment, the cloud's being the largest.
         lost: those whose devices all dropped out before an upload; they cost energy and give nothing.
         noise_std: of the cloud's own noise on the average of the uploads; 0 for none.
-        past: what noise streams covered before the interval, by edge server, where noises are correlated.
+        past: of subnets before the interval, by edge server, where the law of the noise has any.
         began_s: the moment of the simulated clock at which it begins.
         charge: of batteries after it; None where devices have none.
         charged: what the interval's rows in the ledger are about instead of its own uploads, see `Arrivals`; None: its
@@ -66,7 +66,7 @@ class IntervalPlan:
     vectors: Mapping[str, Mapping[int, tuple[Merged, ...]]] = field(default_factory=dict)
     heights: tuple[int, ...] = ()
     charged: tuple[IntervalPlan, ...] | None = None
-    past: Mapping[str, StreamPast] = field(default_factory=dict)
+    past: Mapping[str, Past] = field(default_factory=dict)
     began_s: float = 0.0
     charge: Charge | None = None
 

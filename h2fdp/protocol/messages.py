@@ -24,7 +24,7 @@ class AggregationPhase:
     Attributes:
         segment: at whose end it averages.
         noise_std: of the noise that this aggregator adds to the average; 0 where it adds none.
-        release: its number in the aggregator's noise stream, where noises are correlated.
+        release: its number in the aggregator's noise stream, where the law of the noise has a past.
     """
 
     segment: Segment

@@ -9,11 +9,10 @@ import numpy as np
 from torch import Tensor
 
 from h2fdp.privacy import Mechanism, Merged, Release, Span, Uploads, releases
-from h2fdp.privacy.correlated import CorrelatedGaussian, StreamPast
 from h2fdp.privacy.mechanisms.secret_draws import as_one, draw_of
 from h2fdp.privacy.places import Holder, Observer, Segment
 from h2fdp.privacy.releases import Adjacency, AlikeReleases, device_ranges, rows_in, under
-from h2fdp.privacy.views import Sensitivities, Vector, hidden_variance, merged
+from h2fdp.privacy.views import Past, Sensitivities, Vector, hidden_variance, merged
 from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.messages import Plan, SubnetPhase
 from h2fdp.protocol.subnet_facts import SubnetFacts
@@ -200,8 +199,8 @@ class PlannedNoise:
             alike.setdefault(likeness, []).append((name, share))
         return alike.values()
 
-    def after(self, plan: IntervalPlan) -> Mapping[str, StreamPast]:
-        """The releases that noise streams have covered after the interval, where noises are correlated."""
+    def after(self, plan: IntervalPlan) -> Mapping[str, Past]:
+        """The pasts of subnets after the interval, where the law of the noise has any."""
         past = dict(plan.past)
         for subnets in self._alike(plan):
             for _, _, _, newest in self._known(plan, subnets[0][0]):
@@ -210,9 +209,8 @@ class PlannedNoise:
 
     def _known(
         self, plan: IntervalPlan, name: str
-    ) -> Iterator[tuple[SubnetPhase, Uploads, Sensitivities, StreamPast | None]]:
-        """Phase, what is uploaded in it, how far records move it; what streams have covered then, if noises are
-        correlated."""
+    ) -> Iterator[tuple[SubnetPhase, Uploads, Sensitivities, Past | None]]:
+        """Phase, what is uploaded in it, how far records move it; the past then, if the law has any."""
         assert self.noise is not None, "there is nothing to release under no noise"
         facts = self.facts[name]
         law, past = facts.pipeline.law, plan.past.get(name)
@@ -220,8 +218,7 @@ class PlannedNoise:
             if not uploads.rows.size:
                 continue
             sensitivities = self.noise.sensitivities(uploads)
-            if isinstance(law, CorrelatedGaussian):
-                past = law.nothing(len(facts.records)) if past is None else past
+            if past is not None:
                 past, uploads, sensitivities = past.joined(law, uploads, sensitivities, facts.liars)
             yield phase, uploads, sensitivities, past
 

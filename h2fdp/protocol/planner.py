@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -10,11 +10,11 @@ import numpy as np
 
 from h2fdp.costs import Batteries, Charge, Tasks
 from h2fdp.network.mobility import Visits
-from h2fdp.privacy import Mechanism, Pipeline, Release, Span, Tolerance
-from h2fdp.privacy.correlated import CorrelatedGaussian, StreamPast
+from h2fdp.privacy import Mechanism, Pipeline, Span, Tolerance
 from h2fdp.privacy.mechanisms.pipeline import PlannedSum, StageFacts
 from h2fdp.privacy.places import Segment
-from h2fdp.privacy.releases import Adjacency, AlikeReleases
+from h2fdp.privacy.releases import Adjacency
+from h2fdp.privacy.views import Past
 from h2fdp.protocol.arrivals import Faults, epochs_under, reachable, tasks_under
 from h2fdp.protocol.averaging import Averaging, Branch
 from h2fdp.protocol.interval_plan import IntervalPlan
@@ -25,8 +25,6 @@ from h2fdp.protocol.tree_plan import TierFacts, TreePlanner, weights_below
 from h2fdp.schedules import AggregationTimes, Decision, draw_participants
 from h2fdp.schedules.schedule import Arrivals, Backlog
 from h2fdp.streams import Streams
-
-_NOTHING: Mapping[str, StreamPast] = {}
 
 
 def opened(tolerance: Tolerance, tasks: Tasks) -> Tasks:
@@ -89,18 +87,11 @@ class Planner:
         """The noise of plans."""
         return PlannedNoise(self.facts, self.noise, self.adjacency)
 
-    def releases(self, plan: IntervalPlan) -> Iterator[Release]:
-        """Every release of the interval, as each observer sees it: the ledger's rows."""
-        return self.noises.releases(plan)
-
-    def alike_releases(self, plan: IntervalPlan) -> Iterator[AlikeReleases]:
-        """The releases, once for all subnets that look alike."""
-        return self.noises.alike(plan)
-
     @cached_property
-    def correlated(self) -> bool:
-        """Whether a node's noises are."""
-        return isinstance(self.subnets[0].pipeline.law, CorrelatedGaussian)
+    def begun(self) -> Mapping[str, Past]:
+        """The past of each subnet before the run; none where each noise is independent of all others."""
+        pasts = ((each.name, each.pipeline.law.begun(len(each.records))) for each in self.subnets)
+        return {name: past for name, past in pasts if past is not None}
 
     @property
     def charge(self) -> Charge | None:
@@ -117,7 +108,7 @@ class Planner:
         interval: int,
         slot: int,
         decision: Decision,
-        past: Mapping[str, StreamPast] = _NOTHING,
+        past: Mapping[str, Past] | None = None,
         charge: Charge | None = None,
     ) -> IntervalPlan:
         """The plan of interval k, counted from 0, which begins at `slot`.
@@ -125,11 +116,12 @@ class Planner:
         Subnets that look alike, and meet no faults, share one `Plan`.
 
         Args:
-            past: what noise streams have covered so far, where noises are correlated.
+            past: of subnets, so far; None: as it has `begun`.
             charge: of the devices' batteries before it; None where they have none.
         """
         if decision.arrivals is not None:
             return self._buffered_plan(interval, slot, decision, decision.arrivals)
+        past = self.begun if past is None else past
         subnets: dict[str, Plan] = {}
         lost: dict[str, Plan] = {}
         alike: dict[Hashable, Plan] = {}
@@ -140,12 +132,8 @@ class Planner:
                 continue
             tasks = self._tasks(facts, interval, decision, rows)
             known = facts, interval, slot, decision, tasks
-            law = facts.pipeline.law
-            if isinstance(law, CorrelatedGaussian):
-                before = past.get(facts.name, law.nothing(len(facts.records)))
-                likeness: Hashable = facts.likeness, tasks.segments, rows.tobytes(), before.likeness
-            else:
-                before, likeness = None, (facts.likeness, tasks.segments, rows.tobytes())
+            before = past.get(facts.name)
+            likeness = facts.likeness, tasks.segments, rows.tobytes(), before and before.likeness
             if not tasks.whole or facts.pipeline.has_code:
                 part = self._subnet_plan(*known, past=before)
             else:
@@ -296,7 +284,7 @@ class Planner:
         decision: Decision,
         tasks: Tasks,
         begun: Backlog | None = None,
-        past: StreamPast | None = None,
+        past: Past | None = None,
     ) -> Plan:
         step_size, rows, segments = decision.step_size, tasks.rows, tasks.segments
         ages = None if begun is None else begun.weights
@@ -323,7 +311,7 @@ class Planner:
         )
         return part if past is None else replace(part, stage_facts=self._numbered(subnet, part, past))
 
-    def _numbered(self, subnet: SubnetFacts, part: Plan, past: StreamPast) -> tuple[StageFacts, ...]:
+    def _numbered(self, subnet: SubnetFacts, part: Plan, past: Past) -> tuple[StageFacts, ...]:
         """The numbers of each aggregation's releases in noise streams; one is counted where anything is sent."""
         assert subnet.place is not None, "somebody adds noise"
         found = []

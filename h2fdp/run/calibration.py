@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -12,7 +12,7 @@ from itertools import chain
 import numpy as np
 
 from h2fdp.config.own_parts import OwnPart
-from h2fdp.errors import UserError, not_one_of
+from h2fdp.errors import PLAN_REFUSALS, Problem, UserError, not_one_of
 from h2fdp.privacy import Accounts, BudgetFilter, MechanismContext
 from h2fdp.privacy.accounting import ACCOUNTANTS, Accountant, ReleaseType
 from h2fdp.privacy.accounting.accountants import quick_epsilon
@@ -21,6 +21,7 @@ from h2fdp.privacy.accounts import COARSE, MARGIN, coarsened
 from h2fdp.privacy.calibration import Composition, smallest_factor
 from h2fdp.privacy.own_targets import EPSILON
 from h2fdp.privacy.vectors import LARGEST_NOISE, SMALLEST_NOISE
+from h2fdp.privacy.views import Past
 from h2fdp.protocol.subnet_facts import most_of_tiers
 from h2fdp.run.forecast import ModelNoise, first_interval, forecast, planned_accounts
 from h2fdp.run.prelude import add_planned, noises_before
@@ -93,8 +94,8 @@ def uncalibrated(inputs: RunInputs) -> Noise:
     run = RunSetup.of(inputs, noise)
     if run.leaks or privacy.budget:
         _check_that_it_protects(run)
-    if privacy.noise_law is not None:
-        _check_patterns(run)
+    if found := [Problem(text, key=key) for key, text in PLAN_REFUSALS.of(run, partial(_pasts, run))]:
+        raise UserError(found)
     return noise
 
 
@@ -284,7 +285,7 @@ def _context(inputs: RunInputs) -> MechanismContext:
         biased=any(parameter.ndim == 1 for parameter in inputs.blueprint.module().parameters()),
         parameters=inputs.initial.numel(),
         accounted=privacy.calibration == "accounted",
-        correlated=privacy.noise_law is not None,
+        no_formula=privacy.noise_law is not None,
         open_ended=schedule.counts_iterations,
         rate=1.0 if training.draw is None else training.draw.rate,
     )
@@ -306,25 +307,10 @@ def _check_that_it_protects(setup: RunSetup) -> None:
             raise UserError(text, key=f"privacy.budget.{observer}")
 
 
-def _check_patterns(setup: RunSetup) -> None:
-    """Refuse correlated noise where sampling would be expected to amplify, or where turns are nearer than stated."""
-    rates, section = setup.blueprint.rates, setup.config.privacy.correlated
-    between = None if section is None else section.between
-    sampled = setup.placement.protects == "record" and setup.blueprint.sampling == "poisson"
-    if sampled and (rates < 1).any():
-        text = "no sampling of records amplifies correlated noise; expected sampling_rate: 1, or sampling: fixed"
-        raise UserError(f"{text}, found rates from {rates.min():.3g}", key="training.sampling_rate")
-    if between is None or not (cloud := [each.cloud for each in forecast(setup)]):
-        return
-    for facts, subnet in zip(setup.blueprint.facts, setup.topology.subnets, strict=True):
-        past = cloud[-1].past.get(facts.name)
-        if past is None or facts.adds_noise != "edge" or (nearest := past.nearest) is None:
-            continue
-        row, first, second = nearest
-        if second - first < between:
-            text = f"averages {first} and {second} of {facts.name} both have uploads of {subnet.device_name(row)}"
-            text = f"{text}; expected at least {between} from one to the next, by training.device_turns, or less here"
-            raise UserError(text, key="privacy.correlated.between")
+def _pasts(setup: RunSetup) -> Mapping[str, Past]:
+    """The past of each subnet after all planned intervals, where the law of the noise has any."""
+    clouds = [each.cloud for each in forecast(setup)]
+    return clouds[-1].past if clouds else {}
 
 
 def _check_what_decides(setup: RunSetup) -> None:

@@ -150,8 +150,8 @@ class ModelNoise:
     """Adds up the noise on the global model over the planned intervals of a run.
 
     Where intervals are alike but for their step size, noise on sums of gradients is proportional to it, and that on
-    whole updates or models does not depend on it. Correlated noises take each other back within the stream of a device
-    or an edge server.
+    whole updates or models does not depend on it. Where the file states a law of its own, that says what is left of the
+    noises of a device or an edge server together.
     """
 
     def __init__(self, setup: RunSetup) -> None:
@@ -169,7 +169,7 @@ class ModelNoise:
         grows = self._setup.placement.clips in ("gradient", "record")
         self._variance += variance * sum((size / sizes[0]) ** 2 if grows else 1.0 for size in sizes)
         self._way += gradients * sum(sizes)
-        if self._setup.blueprint.correlated is not None:
+        if self._setup.blueprint.law is not None:
             self._add_to_streams(plan)
 
     def _add_to_streams(self, plan: IntervalPlan) -> None:
@@ -184,7 +184,7 @@ class ModelNoise:
     @property
     def sum(self) -> NoiseOnModel:
         """The noise of all intervals so far."""
-        if (law := self._setup.blueprint.correlated) is None:
+        if (law := self._setup.blueprint.law) is None:
             return NoiseOnModel(self._variance**0.5, self._way)
         return NoiseOnModel(sum(law.variance(np.array(each)) for each in self._streams.values()) ** 0.5, self._way)
 

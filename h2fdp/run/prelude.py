@@ -21,6 +21,8 @@ from torch import Tensor
 
 from h2fdp.algorithms import ObjectiveOptions
 from h2fdp.algorithms.fedavg import AverageOptions
+from h2fdp.algorithms.registry import ONE_STEP
+from h2fdp.config.fields import without_added
 from h2fdp.costs.batteries import has_batteries
 from h2fdp.data.columns import Columns
 from h2fdp.data.federated import DeviceData, FederatedData, standardized
@@ -60,35 +62,20 @@ def one_interval(config: ExperimentFile, statistic: Statistic, shape: tuple[int,
     norm = statistic.norm(shape) if placement.private else None
     training = config.training.complete(
         {
-            "intervals": 1,
-            "local_steps": 1,
-            "local_epochs": None,
+            **ONE_STEP,
             "aggregate_every": 1,
             "aggregations_per_interval": None,
-            "sampling_rate": 1.0,
-            "batch_size": None,
-            "step_size": 1.0,
             "step_decay": "none",
             "warm_up": 0,
             "budget_decay": "none",
-            "momentum": 0.0,
-            "optimizer": None,
-            "device_turns": 1,
             "participation": 1.0,
             "clip_norm": norm,
             "clip_scope": "batch" if placement.clips == "update" else "record",
             "until": None,
         }
     )
-    method = config.method.model_copy(
-        update={
-            "objective": StatisticRows(),
-            "server": AverageOptions(),
-            "schedule": FixedOptions(),
-            "upcycle": None,
-        }
-    )
-    privacy = config.privacy.model_copy(update={"correlated": None})
+    axes = {"objective": StatisticRows(), "server": AverageOptions(), "schedule": FixedOptions(), "upcycle": None}
+    method, privacy = config.method.model_copy(update=axes), without_added(config.privacy)
     changed = {"training": training, "method": method, "privacy": privacy, "compression": CompressionSection()}
     return config.model_copy(update=changed)
 

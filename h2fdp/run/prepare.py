@@ -295,7 +295,7 @@ def inputs_of(
         compression=config.compression.of_devices,
         uplink=config.compression.of_edges,
         downlink=Pipeline(config.compression.of_models),
-        correlated=config.privacy.noise_law,
+        law=config.privacy.noise_law,
         draw=None if training.draw is None else SecretDraw(training.draw.rate, training.draw.cover),
         augment=augment,
     )

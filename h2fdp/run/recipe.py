@@ -15,8 +15,8 @@ how the way is cut into steps; and the best way is where that noise moves the mo
 - before the first interval the private mean of public features is released, which is taken off them
   (`data.statistics`): 6 % of the budget for features that are shorter, and for steps that no mean makes steep;
 - shares of the privacy budget that fall as the step sizes do, which leaves least noise in the last model;
-- noise that takes back a part of earlier noise where trusted edge servers have one noise for devices that are not in
-  every release, with as many bands as leave less noise in the last model (`_quietest`);
+- another law of a node's noises together (`PrivacySection.alternatives`), where trusted edge servers have one noise for
+  devices that are not in every release, if it leaves less noise in the last model (`_quietest`);
 - shares in averages by numbers of records, for then all records have equal shares in the sum and in its noise;
 - the step size at which the noise in the last model moves scores by `SCORES`, found by perturbing the parameters; but
   no longer a way than training without noise makes use of (`FARTHEST`).
@@ -29,7 +29,8 @@ on tasks that had no part in it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from itertools import takewhile
 from typing import Any
 
 from torch import nn
@@ -49,7 +50,6 @@ from h2fdp.models.construct import ParameterLayout
 from h2fdp.models.registry import ModelSection
 from h2fdp.network import Topology
 from h2fdp.privacy import noise_placement_of
-from h2fdp.privacy.correlated import CorrelatedSection
 from h2fdp.privacy.mechanisms.noise_placement import simulated
 from h2fdp.run.noise_plan import NoisePlan, NoisePlans
 from h2fdp.run.prelude import why_none
@@ -262,16 +262,16 @@ def completed(
         chosen = _with(config, rounds_of)
     if conflicts(chosen):
         return _as_the_paper(config, topology)
-    plan, bands = _quietest(_with(config, rounds_of | {"step_size": 1.0}), plans)
+    plan, quieter = _quietest(_with(config, rounds_of | {"step_size": 1.0}), plans)
     if probe.linear and "intervals" in left_open and not config.control.enabled:
         overwhelmed = _of_updates(config) and _in_scores(plan) > OVERWHELMING
         rounds_of["intervals"] = INTERVALS // 2 if overwhelmed else _intervals(_in_scores(plan))
         if rounds_of["intervals"] != plan.setup.config.training.intervals:
-            plan, bands = _quietest(_with(config, rounds_of | {"step_size": 1.0}), plans)
+            plan, quieter = _quietest(_with(config, rounds_of | {"step_size": 1.0}), plans)
     config = config.model_copy(update={"privacy": plan.setup.config.privacy})
     chosen = _with(config, rounds_of)
     if "step_size" not in left_open:
-        return chosen, (*_lines(chosen, data), *bands)
+        return chosen, (*_lines(chosen, data), *quieter)
     training, scores, norm = chosen.training, SCORES[probe.linear], chosen.training.largest_norm
     assert norm is not None, "gradients are clipped where noise is added"
     noise_std = plan.model.noise_std * norm
@@ -296,7 +296,7 @@ def completed(
     if _in_turns(config):
         why = f"step_size {size:g} ({falls}) if all are made; the budget's plan decides how many"
     whole = _with(config, rounds_of | {"step_size": size})
-    return whole, (*_lines(whole, data), *bands, why)
+    return whole, (*_lines(whole, data), *quieter, why)
 
 
 def _free_steps(config: ExperimentFile) -> bool:
@@ -311,9 +311,9 @@ def _of_updates(config: ExperimentFile) -> bool:
 
 
 def _quietest(config: ExperimentFile, plans: NoisePlans) -> tuple[NoisePlan, tuple[str, ...]]:
-    """The plan of a complete configuration, under as many bands of correlated noise as pay; what these leave, in words.
+    """The plan of a complete configuration, under the law of noise that leaves least; what it leaves, in words.
 
-    What they leave follows from the account of each number of bands. There is nothing to gain where all devices are in
+    What each leaves follows from its account. There is nothing to gain where all devices are in
     all releases of a stream (Cauchy and Schwarz, experiments/defaults/): so where each device adds its own noise.
     """
     alone = plans.of(_fixed(config))
@@ -322,25 +322,15 @@ def _quietest(config: ExperimentFile, plans: NoisePlans) -> tuple[NoisePlan, tup
     drawn = training.public_share < 1 and run.topology.devices * averages <= _MOST_DRAWN
     absent = training.turns > 1 or drawn
     shared = any(each.adds_noise == "edge" for each in run.blueprint.facts)
-    stated = "correlated" in config.privacy.model_fields_set or config.control.enabled
-    if stated or not (absent and shared):
+    if config.control.enabled or not (absent and shared):
         return alone, ()
-
-    def banded() -> Iterator[ExperimentFile]:
-        bands = 2
-        while bands <= training.intervals:
-            section = CorrelatedSection(kind="banded-inverse", bands=bands)
-            other = config.model_copy(update={"privacy": config.privacy.model_copy(update={"correlated": section})})
-            if conflicts(other):
-                return
-            yield other
-            bands *= 2
-
-    found = plans.quieter(alone, banded())
-    if (section := found.setup.config.privacy.correlated) is None:
+    sections = config.privacy.alternatives(training.intervals)
+    others = (config.model_copy(update={"privacy": each}) for each in sections)
+    found = plans.quieter(alone, takewhile(lambda other: not conflicts(other), others))
+    if found is alone or (law := found.setup.config.privacy.noise_law) is None:
         return alone, ()
     left = found.model.noise_std / alone.model.noise_std
-    return found, (f"noise correlated over {section.bands} releases: {left:.2g} of what independent noise leaves",)
+    return found, (f"{law.in_words}: {left:.2g} of what independent noise leaves",)
 
 
 def _of_single_steps(config: ExperimentFile) -> ExperimentFile:

@@ -345,7 +345,7 @@ class RunSetup(RunInputs, Noise):
         """The most releases about one device that an observer has of an interval of tau steps, if all take part."""
         planner, plan = self._whole_interval(tau)
         accounts = self.empty_accounts()
-        accounts.add(planner.releases(plan))
+        accounts.add(planner.noises.releases(plan))
         found = (each.composition for observer in self.observers for each in accounts.classes(observer))
         return max((sum(each.values()) for each in found), default=0)
 

@@ -21,9 +21,9 @@ from h2fdp.models.finetuning import kept_once
 from h2fdp.network import TRUSTS, Adversaries, Lies, Subnet, Topology, Trust
 from h2fdp.network.mobility import Visits
 from h2fdp.privacy import NoisePlacement, Pipeline, Place, Stage, UploadClipping
-from h2fdp.privacy.correlated import CorrelatedGaussian, Summed
 from h2fdp.privacy.mechanisms.secret_draws import SecretDraw
 from h2fdp.privacy.mechanisms.stages import CutToLongest, UpdateNoise
+from h2fdp.privacy.vectors import NoiseLaw
 from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, NodeGroup, SubnetFacts, TierFacts, UpperAggregator
 from h2fdp.protocol.arrivals import Points
 from h2fdp.schedules.measuring import Measure, Probe
@@ -59,7 +59,7 @@ class Blueprint:
         aggregation: the rule by which every aggregator combines its children's uploads.
         compression: the stages of devices' uploads after their noise; `uplink` of what edge servers send up; `downlink`
             what models pass before they are sent down.
-        correlated: the law of all noise, where a node's noises are correlated.
+        law: of all noise, where a file states it for a node's noises together; None: as the placement has it.
         draw: by which devices take part, where that is secret.
         eases: (I,) see `SubnetFacts.eases`.
         augment: how devices change records in each step.
@@ -88,7 +88,7 @@ class Blueprint:
     compression: tuple[Stage, ...]
     uplink: tuple[Stage, ...]
     downlink: Pipeline
-    correlated: CorrelatedGaussian | None
+    law: NoiseLaw | None
     draw: SecretDraw | None = None
     eases: np.ndarray | None = None
     augment: Augment | None = None
@@ -341,9 +341,8 @@ class Blueprint:
             longest = LongestSum(self.clipping.norm, self.descent.momentum)  # noise is sized for that
         clipping = UploadClipping(self.clip_norm, self.step_size, by_record, self.gamma, longest, self.draw)
         pipeline = self.noise_placement.pipeline(trust, clipping)
-        if self.correlated is not None:
-            sums = self.noise_placement.sees(trust) == "sum"
-            law = Summed(self.correlated.kind, self.correlated.bands) if sums else self.correlated
+        if self.law is not None:
+            law = self.law.of_sums if self.noise_placement.sees(trust) == "sum" else self.law
             stages = [UpdateNoise(law) if isinstance(stage, UpdateNoise) else stage for stage in pipeline.stages]
             pipeline = replace(pipeline, stages=tuple(stages), law=law)
         cut: tuple[Stage, ...] = ()

@@ -83,7 +83,7 @@ def test_the_noise_of_a_sum_of_releases(law, count):
 
 def told_of(law, patterns, moves, by_node=True):
     """(devices, releases) the rows that a ledger would have of devices that take part in these releases (r, s)."""
-    past, rows = law.nothing(patterns.shape[1]), []
+    past, rows = law.begun(patterns.shape[1]), []
     for present, moved in zip(patterns, moves, strict=True):
         who = np.flatnonzero(present)
         if not who.size:
@@ -310,7 +310,7 @@ def test_a_release_has_the_same_noise_whatever_came_before_it_and_whatever_it_is
 
 def test_a_past_goes_on_from_its_state():
     law = CorrelatedGaussian("banded-inverse", 2)
-    past = law.nothing(3)
+    past = law.begun(3)
     uploads = uploads_of("edge", [0.5, 0.5], [1.0, 1.0], [0.25], rows=np.array([0, 2]))
     past, _, _ = past.joined(
         law, uploads, Sensitivities(np.ones(2), np.ones(2), np.ones(2), "fixed", "batch"), liars=()

@@ -10,7 +10,7 @@ from scipy import stats
 from scipy.linalg import block_diag
 
 from h2fdp.privacy import Holder, Place, Tolerance, correlated
-from h2fdp.privacy.correlated import CorrelatedGaussian, StreamPast, Summed
+from h2fdp.privacy.correlated import CorrelatedGaussian, Summed
 from h2fdp.privacy.views import Sensitivities
 from h2fdp.schedules.aggregation_times import DeviceTurns
 from tests.privacy.test_correlated import toeplitz
@@ -26,7 +26,7 @@ def rows_of(law, presence, moves, levels, colluding=0, liars=(), lost=slice(0, 0
         presence, moves, levels: (T, s) who is in each sum, how far a record moves a device's upload, and its noise.
         lost: sums after which the run went on from before them.
     """
-    before = past = law.nothing(presence.shape[1])
+    before = past = law.begun(presence.shape[1])
     place = Place(Holder.SHARE, tolerance=Tolerance(colluding))
     rows = np.zeros((2, *presence.shape))
     for at, present in enumerate(presence):
@@ -178,14 +178,14 @@ def test_a_sum_of_liars_alone_says_nothing_of_who_took_part_before():
 
 def test_a_past_goes_on_from_its_state():
     law, ones = Summed("banded", 3), np.ones(2)
-    past, place = law.nothing(3), Place(Holder.SHARE)
+    past, place = law.begun(3), Place(Holder.SHARE)
 
     def after(past, rows):
         uploads = uploads_of(place, ones / 2, ones, 2 * ones, rows=np.array(rows))
         return past.joined(law, uploads, Sensitivities(ones, ones, ones, "fixed", "batch"), liars=())
 
     before, *_ = after(after(past, [0, 1])[0], [1, 2])
-    again = StreamPast.of_state(before.state())
+    again = type(before).of_state(before.state())
     assert again.likeness == before.likeness
     (one, _, reach), (other, _, same) = after(before, [0, 2]), after(again, [0, 2])
     assert one.likeness == other.likeness

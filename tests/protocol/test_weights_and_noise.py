@@ -183,7 +183,7 @@ def test_no_record_moves_anything_that_leaves_by_more_than_its_row_says(network,
                 for (device, done), weight in zip(there, weights, strict=True):
                     weight_of[name, segment, device] = weight, done
     seen = 0
-    for row in planner.releases(plan):
+    for row in planner.noises.releases(plan):
         facts = planner.facts[row.edge]
         part = plan.subnets[row.edge]
         segment = part.ends().index(row.slot)
@@ -222,7 +222,7 @@ def test_the_clouds_noise_covers_a_clipped_update_at_the_largest_weight(network,
         for row, weight in zip(part.aggregation(0).rows.tolist(), part.aggregation(0).weights.tolist(), strict=True)
     }
     seen = set()
-    for row in planner.releases(plan):
+    for row in planner.noises.releases(plan):
         for part_of in rows_in(row.devices):
             for device in range(part_of.start, part_of.stop):
                 seen.add((row.edge, device))

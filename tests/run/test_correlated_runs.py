@@ -17,6 +17,7 @@ from h2fdp.run.forecast import noise_on_model
 from tests.networks import placed
 from tests.protocol.test_relays import ALONE, relays
 from tests.run.killed import assert_outlives_a_kill
+from tests.run.ledgers import DELTA, gaussian_epsilon, members
 from tests.run.test_resume import crashing_at, elsewhere
 from tests.runtime.runs import assert_equal, recorded
 
@@ -27,7 +28,6 @@ NETWORK = Topology(
 BANDED = {"kind": "banded", "bands": 3, "between": 3}
 INVERSE = {"kind": "banded-inverse", "bands": 4}
 FAULTS = {"device_dropout": 0.3, "straggler": {"probability": 0.3}}
-DELTA = 1e-5
 SUMS = Topology.regular(edges=2, devices=4, trust=0, secure_sum=1, seed=1)
 
 
@@ -50,12 +50,6 @@ def ledger(run):
     return [json.loads(line) for line in (run.directory / "privacy.jsonl").read_text().splitlines()]
 
 
-def members(ranges):
-    for part in ranges.split(","):
-        first, _, last = part.partition("-")
-        yield from range(int(first), int(last or first) + 1)
-
-
 def precisions(run):
     """(edge, device, observer) -> [(interval, slot, 1 / z^2)]."""
     found = {}
@@ -66,20 +60,6 @@ def precisions(run):
                 (row["interval"], row["slot"], (row["sensitivity"] / row["noise_std"]) ** 2)
             )
     return found
-
-
-def gaussian_epsilon(mu):
-    """Of one Gaussian mechanism at DELTA (Balle and Wang 2018), by bisection."""
-
-    def delta(epsilon):
-        near, far = stats.norm.cdf(mu / 2 - epsilon / mu), stats.norm.cdf(-mu / 2 - epsilon / mu)
-        return near - math.exp(epsilon) * far
-
-    low, high = 0.0, 100.0
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (middle, high) if delta(middle) > DELTA else (low, middle)
-    return high
 
 
 def test_one_band_is_independent_noise_to_the_bit(tmp_path):

@@ -14,7 +14,7 @@ from h2fdp.audit.run_audit import audit
 from h2fdp.models.architectures import SHARE
 from h2fdp.run.explain import explanation
 from tests.run.killed import assert_outlives_a_kill
-from tests.run.test_correlated_runs import gaussian_epsilon, members
+from tests.run.ledgers import gaussian_epsilon, members
 
 SIZE, CLASSES, DEVICES = 24, 10, 12
 TRUST = {"nobody": {"trusted": 0}, "edges": {"trusted": 1}, "sum": {"relay": 1}}

@@ -197,9 +197,7 @@ class GradientNoise(BoundedInputs):
         if self.noise == "uploads":
             planned = (setting.local_aggregations, setting.intervals)
             known = self._bound(setting), setting.sensitivity
-            if (
-                self.noise_law is not GAUSSIAN or setting.correlated
-            ):  # no formula, only an account, which the noise is scaled to
+            if self.noise_law is not GAUSSIAN or setting.no_formula:  # only an account, which the noise is scaled to
                 law = self.noise_law, self.noise_law.norm_ratio(setting.parameters)
                 return GradientSumMechanism(EqualMultipliers(sum(planned) / setting.epsilon), *known, *law)
             calibration = PaperCalibration(setting.epsilon, setting.delta, setting.c2, *planned, tiers=setting.tiers)

@@ -58,7 +58,7 @@ class MechanismContext:
         biased: whether the model has a bias: a feature that is always 1.
         parameters: M, the numbers of a device's update.
         accounted: the noise will be scaled until an account meets the target; what a formula asks for is a beginning.
-        correlated: a node's noises are, about which no formula says anything.
+        no_formula: none says anything about the law of the noise.
         open_ended: a run takes as many local steps as the target allows, however many are planned.
         rate: with which each device takes part in an interval, where it draws that in secret; 1 elsewhere.
     """
@@ -84,7 +84,7 @@ class MechanismContext:
     tiers: Mapping[Tier, int] = field(default_factory=dict)
     parameters: int = 0
     accounted: bool = False
-    correlated: bool = False
+    no_formula: bool = False
     open_ended: bool = False
     rate: float = 1.0
 

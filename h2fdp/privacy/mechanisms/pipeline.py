@@ -33,7 +33,7 @@ class StageFacts:
     Attributes:
         code: of a sum in which integers stand for the updates; None elsewhere.
         numbers: (s_c,) of the newest release in the noise stream that covers each device of the subnet, its own or its
-            edge server's, where noises are correlated; empty elsewhere.
+            edge server's, where its law has a past; empty elsewhere.
     """
 
     code: IntegerSum | None = None

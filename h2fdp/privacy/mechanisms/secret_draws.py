@@ -142,7 +142,6 @@ def refusals(experiment: Any, topology: Topology, network: Topology) -> Iterator
         ("training.until", bool(until), "no cost, by which draws would end the run", ", ".join(sorted(until))),
         ("method.aggregation", rule != "average", "average, which all are in, as zeros if absent", rule),
         ("privacy.adjacency", privacy.adjacency != "null-record", "null-record", privacy.adjacency),
-        ("privacy.correlated", privacy.noise_law is not None, "null, as no draw amplifies it", "correlated noise"),
         ("compression.device", bool(devices) and not draw.cover, "null, or cover: true", "a compressor"),
     )
     trusts = {each.name: each.trust for each in network.servers()}
