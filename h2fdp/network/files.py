@@ -138,13 +138,13 @@ def from_document(document: Document, seed: int) -> Topology:
         raise UserError(sorted(error.problems, key=_line)) from None
     if problems := [*name_problems(file, document), *_idle_probability(document, file)]:
         raise UserError(sorted(problems, key=_line))
-    drawn_topology = Topology(**expand(file, seed))
     try:
+        drawn_topology = Topology(**expand(file, seed))
         traces = {key: _trace(file, key, drawn_topology) for key in ("carbon", "harvest")}
         topology = replace(drawn_topology, mobility=_mobility(file, document), **cast(Any, traces))
         return topology if file.adversaries is None else _with_adversaries(topology, file.adversaries, seed)
     except UserError as error:
-        raise UserError(_placed(each, document, drawn_topology.name) for each in error.problems) from None
+        raise UserError(_placed(each, document, file.name) for each in error.problems) from None
 
 
 def _placed(problem: Problem, document: Document, network: str) -> Problem:

@@ -5,7 +5,6 @@ Defaults are those of the paper (H2FDP, Appendix D).
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
@@ -165,8 +164,10 @@ Devices = Annotated[
 ]
 
 
-class _ServerSection(Section):
-    """The keys of every edge server, at any height.
+class EdgeSection(Section):
+    """One edge server with devices, or with other edge servers below it; or `repeat` of them with {i} in the name.
+
+    {parent} in a name stands for the name of the edge server above.
 
     Attributes:
         name: name of the edge server; {i} is the number of a repeated one, {parent} the name of the edge server above.
@@ -174,62 +175,26 @@ class _ServerSection(Section):
         trust: `trusted`, `secure-sum`, `relay` or `untrusted`; drawn where it is not stated. `trusted: true` and
             `trusted: false` are short for the first and the last.
         link: link to the node above, a wire, perhaps with windows, or a link of your own; null: `cloud.link`.
+        devices: one by one, or `{count: 5}` of a kind, with the keys of `devices` above.
+        edges: instead of devices: the edge servers below it.
     """
 
     name: Name
     repeat: Count = 1
     trust: TrustLevel | None = Field(default=None, validation_alias=AliasChoices("trust", "trusted"))
     link: LinkChoice | None = None
+    devices: Devices | None = None
+    edges: Edges | None = None
+
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> Self:
+        if (self.devices is None) == (self.edges is None):
+            raise ValueError(f"expected `devices:` or `edges:`, found {'neither' if self.edges is None else 'both'}")
+        return self
 
 
-class EdgeSection(_ServerSection):
-    """One edge server with devices, or `repeat` of them with {i} in the name.
-
-    {parent} in a name stands for the name of the edge server above.
-
-    Attributes:
-        devices: one by one, or `{count: 5}` of a kind, with the keys of `devices` above.
-    """
-
-    devices: Devices
-
-
-class UpperEdgeSection(_ServerSection):
-    """One edge server above other edge servers, or `repeat` of them, each with edge servers of its own.
-
-    Attributes:
-        edges: the edge servers below it.
-    """
-
-    edges: Edges
-
-    @model_validator(mode="before")
-    @classmethod
-    def _devices_are_below(cls, values: Any) -> Any:
-        if isinstance(values, dict) and "devices" in values:
-            raise ValueError("expected `devices:` or `edges:`, found both")
-        return values
-
-
-def _tier(value: Any) -> str:
-    """The kind of edge server that a value is; a misspelt `edges:` counts."""
-    if not isinstance(value, dict):
-        return "upper" if isinstance(value, UpperEdgeSection) else "lowest"
-    words = [str(key) for key in value]
-    upper = "edges" in words or ("devices" not in words and difflib.get_close_matches("edges", words, n=1, cutoff=0.75))
-    return "upper" if upper else "lowest"
-
-
-Edges = Annotated[
-    list[
-        Annotated[
-            Annotated[EdgeSection, Tag("lowest")] | Annotated[UpperEdgeSection, Tag("upper")], Discriminator(_tier)
-        ]
-    ],
-    Field(min_length=1),
-    Expect("a list of at least one edge server"),
-]
-UpperEdgeSection.model_rebuild()
+Edges = Annotated[list[EdgeSection], Field(min_length=1), Expect("a list of at least one edge server")]
+EdgeSection.model_rebuild()
 
 
 class CloudSection(Section):
@@ -355,14 +320,13 @@ class TopologyFile(Section):
         """The sections that state numbers of devices, that of all devices first."""
         yield self.devices
         for edge in self.every_edge():
-            if isinstance(edge, EdgeSection):
+            if edge.devices is not None:
                 yield from edge.devices if isinstance(edge.devices, list) else [edge.devices]
 
-    def every_edge(self) -> Iterator[EdgeSection | UpperEdgeSection]:
+    def every_edge(self) -> Iterator[EdgeSection]:
         """The sections of all edge servers, each before those below it."""
         waiting = list(reversed(self.edges))
         while waiting:
             section = waiting.pop()
             yield section
-            if isinstance(section, UpperEdgeSection):
-                waiting += reversed(section.edges)
+            waiting += reversed(section.edges or ())

@@ -18,15 +18,8 @@ from h2fdp.errors import Problem
 from h2fdp.network.devices import Floats, Rule
 from h2fdp.network.kinds import KINDS
 from h2fdp.network.links import link_of
-from h2fdp.network.network import CLOUD, COLUMNS, MOST_TIERS, Aggregator, Subnet, Trust, TrustSection, default_of
-from h2fdp.network.schema import (
-    DeviceSection,
-    DevicesSection,
-    EdgeSection,
-    TopologyFile,
-    Uniform,
-    UpperEdgeSection,
-)
+from h2fdp.network.network import CLOUD, COLUMNS, MOST_TIERS, Aggregator, Subnet, Trust, TrustSection
+from h2fdp.network.schema import DeviceSection, DevicesSection, EdgeSection, TopologyFile, Uniform
 from h2fdp.streams import Streams
 
 COUNTER = "{i}"
@@ -34,8 +27,7 @@ PARENT = "{parent}"
 MOST_EDGES = 100_000
 MOST_DEVICES = 10_000_000
 Path = tuple[str | int, ...]
-Sections = Sequence[EdgeSection | UpperEdgeSection]
-Marks = Sequence[tuple[int, str | None]]  # what {i} and {parent} stand for, for each node of a template
+Sections = Sequence[EdgeSection]
 
 
 def instance(template: str, number: int, parent: str | None = None) -> str:
@@ -62,91 +54,51 @@ def name_problems(file: TopologyFile, document: Document) -> list[Problem]:
     for most, what, found in bounds:
         if found > most:
             return [Problem(f"expected at most {most:,} {what}, found {found:,}", *at_edges)]
-    names = _Names(document)
     only = file.edges[0] if len(file.edges) == 1 else None
-    names.cloud_is_free = isinstance(only, EdgeSection) and only.repeat == 1  # a star's edge server may be the cloud's
-    names.walk(file.edges, (), [None])
-    return names.problems or names.clashes_with_defaults()
+    star = only is not None and only.devices is not None and only.repeat == 1  # whose edge server may be the cloud's
+    first: dict[str, Path] = {}
+    problems: dict[Path, str] = {}  # the first of each place
+    for path, name, template, repeat in _names(file.edges, (), [None]):
+        known = first.get(name)
+        if PARENT in name:
+            text = f"{PARENT} stands for the edge server above, and above this one is the cloud alone"
+            problems.setdefault(path, text)
+        elif name == CLOUD and not (star and len(path) == 2):
+            problems.setdefault(path, f'the name "{CLOUD}" is reserved for the cloud')
+        elif known == path:
+            mark = COUNTER if COUNTER not in template and repeat > 1 else PARENT
+            problems.setdefault(path, f'expected {mark} in a name of several nodes, as in "{template}-{mark}"')
+        elif known is not None:
+            place = document.where((*known, "name"))
+            line = place.removeprefix(f"{document.name}:")
+            problems.setdefault(path, f'duplicate name "{name}" (first {"at" if line == place else "on line"} {line})')
+        first.setdefault(name, path)
+    keys = {(*path, "name"): text for path, text in problems.items()}
+    return [Problem(text, document.where(key), document.key(key)) for key, text in keys.items()]
+
+
+def _names(sections: Sections, path: Path, parents: Sequence[str | None]) -> Iterator[tuple[Path, str, str, int]]:
+    """The place and the name of each node below these, as far as it states one; its template, and how often."""
+    for at, section in enumerate(sections):
+        here, numbers = (*path, "edges", at), range(1, section.repeat + 1)
+        marks = [(number, instance(section.name, number, parent)) for parent in parents for number in numbers]
+        yield from ((here, name, section.name, section.repeat) for _, name in marks)
+        if section.edges is not None:
+            yield from _names(section.edges, here, list(dict.fromkeys(name for _, name in marks)))
+            continue
+        for index, device in enumerate(section.devices if isinstance(section.devices, list) else []):
+            for number, name in {name: (number, name) for number, name in marks}.values():
+                if device.name is not None:
+                    yield (*here, "devices", index), instance(device.name, number, name), device.name, section.repeat
 
 
 def _counts(sections: Sections, above: int, tier: int) -> Iterator[tuple[int, int, int]]:
     """The counts of each section: how many edge servers and, at most, devices there are, and in which tier."""
     for section in sections:
-        total = above * section.repeat
-        if isinstance(section, UpperEdgeSection):
-            yield total, 0, tier
-            yield from _counts(section.edges, total, tier + 1)
-        else:
-            yield total, total * _most_devices(section), tier
-
-
-def _most_devices(section: EdgeSection) -> int:
-    if isinstance(section.devices, list):
-        return len(section.devices)
-    count = section.devices.count
-    return int(count.uniform[1]) if isinstance(count, Uniform) else count
-
-
-class _Names:
-    """All names so far, with the place of each, and the edge servers that have devices."""
-
-    def __init__(self, document: Document) -> None:
-        self._document = document
-        self._first: dict[str, Path] = {}
-        self._defaults: dict[str, EdgeSection] = {}
-        self.problems: list[Problem] = []
-        self.cloud_is_free = False
-
-    def walk(self, sections: Sections, path: Path, parents: Sequence[str | None]) -> None:
-        """Take the names of sections below these nodes, and of all below them."""
-        for at, section in enumerate(sections):
-            here = (*path, "edges", at)
-            if not path and PARENT in section.name:
-                self._tell(here, f"{PARENT} stands for the edge server above, and above this one is the cloud alone")
-                continue
-            marks = [(number, parent) for parent in parents for number in range(1, section.repeat + 1)]
-            names = self._take(here, section.name, marks)
-            if isinstance(section, UpperEdgeSection):
-                self.walk(section.edges, here, names)
-                continue
-            self._defaults |= dict.fromkeys(names, section)
-            of_edges = [(number, name) for (number, _), name in zip(marks, names, strict=False)]
-            for index, device in enumerate(section.devices if isinstance(section.devices, list) else []):
-                if device.name is not None:
-                    self._take((*here, "devices", index), device.name, of_edges)
-
-    def _take(self, path: Path, template: str, marks: Marks) -> list[str]:
-        names = [instance(template, *each) for each in marks]
-        if len(set(names)) < len(names):
-            mark = COUNTER if COUNTER not in template and len({number for number, _ in marks}) > 1 else PARENT
-            self._tell(path, f'expected {mark} in a name of {len(names):,} nodes, as in "{template}-{mark}"')
-            names = names[:1]
-        for name in names:
-            if name == CLOUD and not (self.cloud_is_free and len(path) == 2):
-                self._tell(path, f'the name "{CLOUD}" is reserved for the cloud')
-            elif name in self._first:
-                place = self._document.where((*self._first[name], "name"))
-                line = place.removeprefix(f"{self._document.name}:")
-                first = f"first on line {line}" if line != place else f"first at {place}"
-                self._tell(path, f'duplicate name "{name}" ({first})')
-            self._first.setdefault(name, path)
-        return names
-
-    def clashes_with_defaults(self) -> list[Problem]:
-        """A stated name must not be one that another edge server's device has by default."""
-        for name, path in self._first.items():
-            edge, number = default_of(name)
-            section = self._defaults.get(edge)
-            if section is None or not 1 <= number <= _most_devices(section):
-                continue
-            if not isinstance(section.devices, list) or section.devices[number - 1].name is None:
-                self._tell(path, f'the name "{name}" is that of a device of edge server "{edge}" already')
-        return self.problems
-
-    def _tell(self, path: Path, text: str) -> None:
-        where, key = self._document.where((*path, "name")), self._document.key((*path, "name"))
-        if not self.problems or (self.problems[-1].where, self.problems[-1].key) != (where, key):
-            self.problems.append(Problem(text, where, key))
+        total, devices = above * section.repeat, section.devices
+        most: Any = len(devices) if isinstance(devices, list) else 0 if devices is None else devices.count
+        yield total, total * int(most.uniform[1] if isinstance(most, Uniform) else most), tier
+        yield from _counts(section.edges or (), total, tier + 1)
 
 
 DRAWN_DECIMALS = 3  # drawn distances are whole millimetres: files as drawn stay legible
@@ -164,11 +116,11 @@ def expand(file: TopologyFile, seed: int) -> dict[str, Any]:
             for number in range(1, section.repeat + 1):
                 name = instance(section.name, number, parent)
                 node = {"name": name, "trust": section.trust, "link": link, "parent": parent}
-                if isinstance(section, EdgeSection):
+                if section.devices is not None:
                     subnets.append(node | _devices(name, section.devices, number, file, streams))
                 else:
                     aggregators.append(node)
-                    write_out(section.edges, name)
+                    write_out(section.edges or (), name)
 
     write_out(file.edges, None)
     drawn: dict[str, Trust] = {}

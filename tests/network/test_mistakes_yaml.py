@@ -22,7 +22,7 @@ def edge(body):
 
 
 @pytest.mark.parametrize(("text", "line"), [
-(edge("trusted: true"), "2: edges[0].devices: the key is missing; expected a list of at least one device"),
+(edge("trusted: true"), "2: edges[0]: expected `devices:` or `edges:`, found neither"),
 (edge("devices: {count: 2, distance_m: -3}"), "2: edges[0].devices.distance_m: expected a finite number above"),
 (edge("devices: {count: 2, distance_m: [1]}"), "2: edges[0].devices: expected as many distance_m as devices"),
 (edge("devices: {count: 2, distance_m: {uniform: [9, 1]}}"),
