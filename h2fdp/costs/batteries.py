@@ -100,8 +100,7 @@ class Batteries:
             tasks: of the devices that are to take part and are not gone, by the numbers of their subnets.
             heights: see `interval_cost`.
         """
-        firsts = np.cumsum(self._topology.sizes) - self._topology.sizes
-        rows = {number: firsts[number] + each.rows for number, each in tasks.items()}
+        rows = {number: self._topology.firsts[number] + each.rows for number, each in tasks.items()}
         asked = np.zeros(self._topology.devices, dtype=bool)
         for each in rows.values():
             asked[each] = True

@@ -205,8 +205,7 @@ def with_waiting(
     """
     in_star = topology.subnets[0].relays is not None  # each travels on to the cloud
     messages, relays, of_steps = costs.joules * uploads, costs.relay_joules * uploads, costs.step.joules * steps
-    firsts = np.cumsum(topology.sizes) - topology.sizes
-    sent, wired, computed = (np.add.reduceat(each, firsts) for each in (messages + relays, relays, of_steps))
+    sent, wired, computed = (np.add.reduceat(each, topology.firsts) for each in (messages + relays, relays, of_steps))
     return replace(
         cost,
         energy_j=cost.energy_j + float((sent + computed).sum()),

@@ -212,15 +212,14 @@ class Active:
         numbers = np.array(list(busy), dtype=np.int64)
         sizes = np.array([len(each.rows) for each in busy.values()], dtype=np.int64)
         within = np.concatenate([np.zeros(0, dtype=np.int64), *(each.rows for each in busy.values())])
-        all_sizes = topology.sizes
-        assert ((within >= 0) & (within < np.repeat(all_sizes[numbers], sizes))).all(), "rows are of the subnet"
+        assert ((within >= 0) & (within < np.repeat(topology.sizes[numbers], sizes))).all(), "rows are of the subnet"
         # Signals that add up in the air are not masked.
         masked = topology.radio.truncation is None and any(each.masked for each in busy.values())
         return cls(
             subnets=numbers,
             sizes=sizes,
             firsts=np.cumsum(sizes) - sizes,
-            rows=np.repeat((np.cumsum(all_sizes) - all_sizes)[numbers], sizes) + within,
+            rows=np.repeat(topology.firsts[numbers], sizes) + within,
             tasks=list(busy.values()),
             sums=sums if masked else None,
         )

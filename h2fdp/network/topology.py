@@ -289,6 +289,13 @@ class Topology(Generated):
         return sizes
 
     @cached_property
+    def firsts(self) -> Integers:
+        """(N,) the number of the first device of each subnet; read-only."""
+        firsts: Integers = np.cumsum(self.sizes) - self.sizes
+        firsts.flags.writeable = False
+        return firsts
+
+    @cached_property
     def table(self) -> DeviceTable:
         """All devices as columns: those of the radio, and those that any subnet states.
 
@@ -297,7 +304,7 @@ class Topology(Generated):
         ([0, 0, 1, 1], [0, 1, 0, 1], ['distance_m', 'power_dbm'])
         """
         home = np.repeat(np.arange(self.edges, dtype=np.int32), self.sizes)
-        firsts = (np.cumsum(self.sizes) - self.sizes).astype(np.int32)
+        firsts = self.firsts.astype(np.int32)
         points = self.access_points[1]
         read = dict.fromkeys([*self.radio.columns, *(name for each in self.subnets for name in each.columns)])
         return DeviceTable(

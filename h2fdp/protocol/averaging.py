@@ -16,7 +16,7 @@ from h2fdp.privacy import Mechanism
 from h2fdp.privacy.views import Vector
 from h2fdp.protocol.messages import Plan, present_shares
 from h2fdp.protocol.subnet_facts import SubnetFacts, Weighting
-from h2fdp.protocol.tiers import TierPlan
+from h2fdp.protocol.tiers import Part
 
 _WANTED = "expected an aggregation that is a sum, such as average"
 GradientCounts = Callable[[float, int], np.ndarray]
@@ -41,7 +41,7 @@ class Branch:
         mass: see `SubnetFacts.mass`.
     """
 
-    part: Plan | TierPlan
+    part: Part
     records: float
     devices: int
     steps: float

@@ -28,7 +28,7 @@ from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.messages import Plan, SubnetState, Upload
 from h2fdp.protocol.planned_releases import average_alone, observation
 from h2fdp.protocol.planner import Planner
-from h2fdp.protocol.tiers import TierPlan, Tiers, Uplinks, UpperAggregator
+from h2fdp.protocol.tiers import Part, Tiers, Uplinks, UpperAggregator
 from h2fdp.schedules import Decision, Schedule
 from h2fdp.schedules.measuring import Measured, joined
 from h2fdp.schedules.schedule import IntervalObservation
@@ -299,7 +299,7 @@ class Cloud:
         mass = np.concatenate(weights)
         return {**joined([answers[name] for name in asked]), "weights": mass / mass.sum()}
 
-    def _sent(self, plan: IntervalPlan, model: Tensor) -> dict[str, tuple[Tensor, Plan | TierPlan]]:
+    def _sent(self, plan: IntervalPlan, model: Tensor) -> dict[str, tuple[Tensor, Part]]:
         """The cloud's children with the model that each begins with: the newest, or its own, where it waits for all."""
         arrivals, parts = plan.decision.arrivals, plan.parts
         if arrivals is None:

@@ -7,6 +7,7 @@ steps has noise: then all that it remembers is made of these. What a stage of it
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch import Tensor
 from h2fdp.data.augmentation import Augment, Variants
 from h2fdp.privacy import Moment, Pipeline
 from h2fdp.privacy.mechanisms.secret_draws import draw_of
-from h2fdp.protocol.messages import DeviceWork, Order, Plan, SubnetPhase, SubnetState, Upload, moved_to, present_shares
+from h2fdp.protocol.messages import Order, Plan, SubnetPhase, SubnetState, Upload, moved_to, present_shares
 from h2fdp.schedules.measuring import Measured, MeasuringOrder, Probe
 from h2fdp.streams import Streams
 from h2fdp.training.batches import Batches, BatchSampler
@@ -105,12 +106,12 @@ class DeviceGroup:
     def moment(self, order: Order) -> Moment:
         """The facts that stages of an order's uploads depend on in addition to the updates."""
         noisy = self.pipeline.noisy
-        if noisy and len(order.noise_std) != len(order.rows):
+        if noisy and (order.noise_std is None or len(order.noise_std) != len(order.rows)):
             raise AssertionError("no device here uploads without noise")
         return Moment(
             streams=self.streams,
             nodes=list(map(self.device_name, order.rows.tolist())) if self.pipeline.draws else [],
-            levels=order.noise_std,
+            levels=np.empty(0) if order.noise_std is None else order.noise_std,
             segment=order.segment,
             steps=np.full(len(order.rows), len(order.segment.slots)) if order.steps is None else order.steps,
             rows=order.rows,
@@ -152,7 +153,7 @@ class WorkAccumulator:
     plan: Plan
     variate: Tensor | None
     memory: Tensor | None
-    work: DeviceWork | None
+    work: LocalWork | None
     ends: Tensor | None = None
     last_steps: Tensor | None = None
 
@@ -161,17 +162,20 @@ class WorkAccumulator:
         """The work of a stretch, at the model (M,) that was sent; it continues earlier stretches of the interval."""
         state = plan.state
         memory = None if state.memory is None else state.memory.to(model.device)
-        work = None if state.work is None else state.work.copied(model.device)
-        if work is not None:
-            memory = work.before
+        work = None
+        if state.work is not None:
+            held = moved_to(state.work, model.device)
+            memory, work = held.before, deepcopy(held)  # to be changed
         elif memory is not None and descent.objective.memory is not None:
-            work = DeviceWork(
+            nothing = torch.zeros(len(plan.rows), dtype=torch.float64)
+            work = LocalWork(
                 before=memory,
                 updates=torch.zeros_like(memory),
-                local_models=torch.zeros_like(memory),
+                ends=torch.zeros_like(memory),
                 personal=torch.zeros_like(memory) if descent.objective.personal else None,
-                steps=np.zeros(len(plan.rows), dtype=np.int64),
-                gradients=np.zeros(len(plan.rows)),
+                steps=nothing,
+                gradients=nothing.clone(),
+                step_size=plan.step_size,
             )
         return cls(descent, plan, variate, memory, work)
 
@@ -183,7 +187,7 @@ class WorkAccumulator:
         known = self.memory[places]
         own = isinstance(self.descent.objective, OwnModels)
         if own and self.work.personal is not None:  # the newest, of this interval
-            moved = torch.from_numpy(self.work.steps > 0)[places, None].to(known.device)
+            moved = (self.work.steps[places, None] > 0).to(known.device)
             known = self.work.personal[places].where(moved, known)
         return self.descent.objective.correction(known, self.variate)
 
@@ -209,22 +213,22 @@ class WorkAccumulator:
             part, trained = replace(part, rows=part.rows[came], steps=part.steps[came]), trained.part(came)
         places = torch.from_numpy(self._places(part.rows))
         self.work.updates[places] += trained.updates
-        self.work.local_models[places] = model - trained.updates
+        self.work.ends[places] = model - trained.updates
         if self.work.personal is not None:
             assert trained.personal is not None, "the objective trains personal models"
             self.work.personal[places] = trained.personal
-        self.work.steps[places.numpy()] += part.steps
-        self.work.gradients[places.numpy()] += [self.descent.gain(steps) for steps in part.steps.tolist()]
+        gradients = [self.descent.gain(steps) for steps in part.steps.tolist()]
+        for own, more in ((self.work.steps, part.steps), (self.work.gradients, gradients)):
+            own[places] += torch.tensor(more, dtype=own.dtype, device=own.device)
 
     def upload(self, update: Tensor) -> Upload:
         """The subnet's upload, with this update (M,), and what the devices need next."""
         memory, work, variate = self.memory, self.work, None
         if memory is not None and work is not None:
-            steps, gradients = (torch.from_numpy(each).to(memory) for each in (work.steps, work.gradients))
-            made = LocalWork(work.updates, work.local_models, work.personal, steps, gradients, self.plan.step_size)
+            made = replace(work, steps=work.steps.to(memory), gradients=work.gradients.to(memory))
             remembered = self.descent.objective.remembered(memory, self.variate, made)
             if self.variate is not None:
-                shares = torch.from_numpy(present_shares(self.plan.shares, work.steps > 0)).to(memory)
+                shares = torch.from_numpy(present_shares(self.plan.shares, work.steps.cpu().numpy() > 0)).to(memory)
                 variate = shares @ (remembered - memory)
             memory = remembered
         state = SubnetState(

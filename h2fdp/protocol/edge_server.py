@@ -64,15 +64,12 @@ class EdgeServer(Aggregator):
             return {_SUM: TrainingResult(self.groups.add_up("train", model, orders)[None])}
         return self.groups.call("train", model, orders)
 
-    def held(self, rows: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-        """The groups with devices among these rows, and which of them each holds."""
-        if rows.size and len(self.spans) == 1:
-            yield next(iter(self.spans)), np.ones(len(rows), dtype=bool)
-            return
-        for name, (first, stop) in self.spans.items():
-            there = (rows >= first) & (rows < stop)
-            if there.any():
-                yield name, there
+    def held(self, rows: np.ndarray) -> Iterator[tuple[str, slice]]:
+        """The groups with devices among these ascending rows, and which of them each holds."""
+        for name, span in self.spans.items():
+            first, stop = np.searchsorted(rows, span).tolist()
+            if first < stop:
+                yield name, slice(first, stop)
 
     def measure(self, model: Tensor, plan: Plan) -> Measured:
         """Raw measurements at w(t_{k+1}) (M,), of the devices of the interval's last aggregation."""
@@ -81,8 +78,7 @@ class EdgeServer(Aggregator):
         assert last_steps is not None, "devices were watched"
         orders = {}
         for name, held in self.held(rows):
-            own = torch.from_numpy(held)
-            orders[name] = MeasuringOrder(plan.at[-1], rows[held], ends[own], last_steps[own])
+            orders[name] = MeasuringOrder(plan.at[-1], rows[held], ends[held], last_steps[held])
         measured = self.groups.call("measure", model, orders)
         return joined([measured[name] for name in orders])
 
@@ -115,8 +111,8 @@ class _Subnet(Children[SubnetPhase]):
         asked, steps = [], len(phase.segment.slots)
         for number, tasks, places in begun.models(phase.number):
             own = replace(phase.segment, first_slot=tasks * steps, last_slot=(tasks + 1) * steps)
-            order = self._order(phase, own)
-            asked.append(Broadcast(self._models[number], self._orders(order.part(np.isin(rows, begun.rows[places])))))
+            order = self._order(phase, own).part(np.flatnonzero(np.isin(rows, begun.rows[places])))
+            asked.append(Broadcast(self._models[number], self._orders(order)))
         return asked
 
     def _orders(self, order: Order) -> dict[str, Order]:
@@ -128,7 +124,7 @@ class _Subnet(Children[SubnetPhase]):
         return Order(
             segment=segment,
             rows=phase.rows,
-            noise_std=phase.levels if self._server.pipeline.noisy else np.empty(0),
+            noise_std=phase.levels if self._server.pipeline.noisy else None,
             steps=None if (phase.steps == len(segment.slots)).all() else phase.steps,
             corrections=self._work.corrections(phase.rows),
             memory=self._work.of_uploads(phase.rows),

@@ -27,7 +27,7 @@ from h2fdp.privacy.views import Past
 from h2fdp.protocol.averaging import Branch
 from h2fdp.protocol.messages import Plan
 from h2fdp.protocol.subnet_facts import SubnetFacts
-from h2fdp.protocol.tiers import TierPlan
+from h2fdp.protocol.tiers import Part, noises
 from h2fdp.schedules import AggregationTimes, Decision
 from h2fdp.streams import Streams
 
@@ -77,7 +77,7 @@ class IntervalPlan:
         return [numbers.setdefault(id(plan), len(numbers)) for plan in self.subnets.values()]
 
     @property
-    def parts(self) -> Mapping[str, Plan | TierPlan]:
+    def parts(self) -> Mapping[str, Part]:
         """The plan of each of the cloud's children."""
         if self.branches is None:
             return self.subnets
@@ -92,8 +92,7 @@ class IntervalPlan:
     def upper_noises(self) -> Iterator[tuple[str, AggregationKind, float]]:
         """Aggregator, kind of aggregation and level of every noise that is added above edge servers."""
         for name, part in self.parts.items():
-            if isinstance(part, TierPlan):
-                yield from part.noises(name)
+            yield from noises(name, part)
 
     def noises(
         self, noise: Mechanism, subnets: Iterable[SubnetFacts]
@@ -198,7 +197,7 @@ class PlanCosts:
             return cost
         uploads, steps = np.zeros(self.network.devices), np.zeros(self.network.devices)
         for number, rows in arrivals.waiting.items():
-            at = int(self._firsts[number]) + np.array(list(rows))
+            at = int(self.network.firsts[number]) + np.array(list(rows))
             name = self.network.subnets[number].name
             uploads[at] = list(rows.values())
             steps[at] = uploads[at] * self.times.of(name).segments(plan.decision.local_steps)[0]
@@ -225,17 +224,12 @@ class PlanCosts:
         parts = plan.subnets | plan.lost
         if not self.costs.chooses_power or not any(len(subnet.rows) for subnet in parts.values()):
             return None
-        rows = [self._firsts[self._numbers[name]] + subnet.rows for name, subnet in parts.items()]
+        rows = [self.network.firsts[self._numbers[name]] + subnet.rows for name, subnet in parts.items()]
         return range_of(self.costs.drawn(plan.interval).power_dbm[np.concatenate(rows)])
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
         return {subnet.name: number for number, subnet in enumerate(self.network.subnets)}
-
-    @cached_property
-    def _firsts(self) -> np.ndarray:
-        """(N,) the first device of each subnet."""
-        return np.cumsum(self.network.sizes) - self.network.sizes
 
 
 def range_of(power_dbm: Floats) -> dict[str, float]:

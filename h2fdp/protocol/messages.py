@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from h2fdp.costs import Tasks
+from h2fdp.data.records import Rows
 from h2fdp.privacy.mechanisms.pipeline import NO_FACTS, StageFacts
 from h2fdp.privacy.places import Segment
 from h2fdp.schedules.schedule import Backlog
-from h2fdp.training.local_steps import TrainingResult
+from h2fdp.training.local_steps import LocalWork, TrainingResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,38 +70,6 @@ class SubnetPhase(AggregationPhase):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeviceWork:
-    """The work of a subnet's devices so far in an interval, in the rows of its plan, under objectives with a memory.
-
-    Attributes:
-        before: (s, M) what they remembered when it began.
-        updates: (s, M) sums of each device's updates; `local_models` (s, M) where each ended last.
-        personal: (s, M) personal models, where the objective has them.
-        steps: (s,) local steps that were uploaded; `gradients`: (s,) the number of gradients that these updates add up.
-    """
-
-    before: Tensor
-    updates: Tensor
-    local_models: Tensor
-    personal: Tensor | None
-    steps: np.ndarray
-    gradients: np.ndarray
-
-    def copied(self, device: torch.device) -> DeviceWork:
-        """A copy there, to be changed."""
-        personal = None if self.personal is None else self.personal.to(device).clone()
-        updates, local_models = (each.to(device).clone() for each in (self.updates, self.local_models))
-        return DeviceWork(
-            before=self.before.to(device),
-            updates=updates,
-            local_models=local_models,
-            personal=personal,
-            steps=self.steps.copy(),
-            gradients=self.gradients.copy(),
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
 class SubnetState:
     """The state that devices of a subnet and their edge server need of earlier stretches of a run.
 
@@ -110,7 +79,8 @@ class SubnetState:
     Attributes:
         memory: (s, M) what the devices of the plan remember, by an objective or a stage of their uploads; None for
             others.
-        work: what the devices did in earlier stretches of the interval, where they have a memory of it.
+        work: what the devices did in earlier stretches of the interval, in the rows of the plan, where they have a
+            memory of it.
         models: (m, M) the edge server's models before that devices still train from, by their numbers (`Backlog`).
         watched: whether the devices' own last models, and their last steps, are wanted.
         ends: (s', M) these w_i, of the devices of the last aggregation; `last_steps` likewise.
@@ -118,7 +88,7 @@ class SubnetState:
     """
 
     memory: Tensor | None = None
-    work: DeviceWork | None = None
+    work: LocalWork | None = None
     models: Tensor | None = None
     watched: bool = False
     ends: Tensor | None = None
@@ -127,14 +97,14 @@ class SubnetState:
 
 
 NO_STATE = SubnetState()
-_Travels = TypeVar("_Travels", bound="Upload | SubnetState | DeviceWork | Order | TrainingResult")
+_Travels = TypeVar("_Travels", bound="Upload | SubnetState | LocalWork | Order | TrainingResult")
 
 
 def moved_to(value: _Travels, device: torch.device) -> _Travels:
     """A copy in the memory of that processor."""
 
     def moved(part: Any) -> Any:
-        if isinstance(part, SubnetState | DeviceWork):
+        if isinstance(part, SubnetState | LocalWork):
             return moved_to(part, device)
         return part.to(device) if isinstance(part, Tensor) else part
 
@@ -265,13 +235,13 @@ def present_shares(shares: np.ndarray, present: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class Order(Rows):
     """An order to a group of devices: train from the broadcast model over a segment, then upload.
 
     Attributes:
         segment: on the clock of these devices.
         rows: (s,) rows within the subnet of the group's devices that take part.
-        noise_std: (s,) level of each device's noise, read by its own side of the mechanism; empty where it adds none.
+        noise_std: (s,) level of each device's noise, read by its own side of the mechanism; None where it adds none.
         steps: (s,) local steps that each finishes; None for one in each slot.
         corrections: (s, M) added to each device's directions, by what it remembers; None for nothing.
         memory: (s, M) what each device remembers of its earlier uploads; None where no stage of uploads does.
@@ -282,28 +252,13 @@ class Order:
 
     segment: Segment
     rows: np.ndarray
-    noise_std: np.ndarray
+    noise_std: np.ndarray | None = None
     steps: np.ndarray | None = None
     corrections: Tensor | None = None
     memory: Tensor | None = None
     watched: bool = False
     facts: StageFacts = NO_FACTS
     weights: np.ndarray | None = None
-
-    def part(self, held: np.ndarray) -> Order:
-        """The part that is for those of its devices (s,)."""
-        if held.all():
-            return self
-        there = torch.from_numpy(held)
-        return replace(
-            self,
-            rows=self.rows[held],
-            noise_std=self.noise_std[held] if self.noise_std.size else self.noise_std,
-            steps=None if self.steps is None else self.steps[held],
-            corrections=None if self.corrections is None else self.corrections[there],
-            memory=None if self.memory is None else self.memory[there],
-            weights=None if self.weights is None else self.weights[held],
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

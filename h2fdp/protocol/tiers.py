@@ -26,28 +26,22 @@ class TierPhase(AggregationPhase):
         weights: (n,) of these children, summing to 1.
     """
 
-    parts: Mapping[str, Plan | TierPlan]
+    parts: Mapping[str, Part]
     weights: np.ndarray
 
 
-@dataclass(frozen=True, kw_only=True)
-class TierPlan:
-    """An interval, or a stretch of it up to an aggregation further up, of an aggregator above edge servers.
+Part = Plan | tuple[TierPhase, ...]
+"""The plan of an interval, or of a stretch of it up to an aggregation further up: of a subnet, or of an aggregator
+above edge servers, whose last phase ends where the stretch does."""
 
-    Attributes:
-        phases: the last one ends where the stretch does.
-    """
 
-    phases: tuple[TierPhase, ...]
-
-    def noises(self, name: str) -> Iterator[tuple[str, AggregationKind, float]]:
-        """Aggregator, kind of aggregation and level of every noise that is added here and below; `name` is its own."""
-        for phase in self.phases:
-            if phase.noise_std:
-                yield name, phase.segment.kind, phase.noise_std
-            for child, part in phase.parts.items():
-                if isinstance(part, TierPlan):
-                    yield from part.noises(child)
+def noises(name: str, part: Part) -> Iterator[tuple[str, AggregationKind, float]]:
+    """Aggregator, kind of aggregation and level of every noise that is added above edge servers, from `name` down."""
+    for phase in () if isinstance(part, Plan) else part:
+        if phase.noise_std:
+            yield name, phase.segment.kind, phase.noise_std
+        for child, below in phase.parts.items():
+            yield from noises(child, below)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +54,7 @@ class UpperAggregator(Aggregator):
 
     guarded: frozenset[str] = frozenset()
 
-    def begin(self, broadcast: Tensor, plan: TierPlan) -> Children[TierPhase]:
+    def begin(self, broadcast: Tensor, plan: tuple[TierPhase, ...]) -> Children[TierPhase]:
         """The aggregators below, at the model (M,) that was sent."""
         return _Subtrees(broadcast, plan, self.lies)
 
@@ -74,10 +68,8 @@ class UpperAggregator(Aggregator):
 class _Subtrees(Children[TierPhase]):
     """The aggregators below one, over one interval."""
 
-    def __init__(self, received: Tensor, plan: TierPlan, lies: Lies | None) -> None:
-        self.received = received
-        self._lies = lies
-        self.phases = plan.phases
+    def __init__(self, received: Tensor, phases: Sequence[TierPhase], lies: Lies | None) -> None:
+        self.received, self.phases, self._lies = received, phases, lies
 
     def work(self, phase: TierPhase, model: Tensor) -> list[Broadcast]:
         """Each child's own plan."""
@@ -112,12 +104,12 @@ class Uplinks:
         """Whether anything of an upload is kept for the next."""
         return self._pipeline.remembers
 
-    def sent(self, name: str, upload: Upload, part: Plan | TierPlan) -> Upload:
+    def sent(self, name: str, upload: Upload, part: Part) -> Upload:
         """The vector that the node above receives of an aggregator's upload, which is the answer to `part`."""
         if not self._pipeline.stages:
             return upload
         assert not upload.raw, "what is compressed has its noise"
-        end = part.at[-1] if isinstance(part, Plan) else part.phases[-1].segment
+        end = part.at[-1] if isinstance(part, Plan) else part[-1].segment
         memory = torch.zeros_like(upload.update) if self.remembers else None
         if memory is not None and name in self.memories:
             memory.copy_(self.memories[name])
@@ -149,7 +141,7 @@ class Tiers:
 
     def run_interval(
         self,
-        asked: Mapping[str, tuple[Tensor, Plan | TierPlan]],
+        asked: Mapping[str, tuple[Tensor, Part]],
         variate: Tensor | None,
         states: dict[str, SubnetState],
     ) -> dict[str, Upload]:
@@ -163,7 +155,7 @@ class Tiers:
         intervals = {
             name: self._aggregators[name].interval(model, part)
             for name, (model, part) in asked.items()
-            if isinstance(part, TierPlan)
+            if not isinstance(part, Plan)
         }
 
         def below(calls: Mapping[str, Broadcast]) -> dict[str, dict[str, Upload]]:
@@ -176,7 +168,7 @@ class Tiers:
 
     def _of_edges(
         self,
-        asked: Mapping[str, tuple[Tensor, Plan | TierPlan]],
+        asked: Mapping[str, tuple[Tensor, Part]],
         variate: Tensor | None,
         states: dict[str, SubnetState],
     ) -> dict[str, Upload]:

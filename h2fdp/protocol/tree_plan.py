@@ -16,7 +16,7 @@ from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.messages import Plan
 from h2fdp.protocol.planned_releases import PlannedNoise
 from h2fdp.protocol.subnet_facts import SubnetFacts
-from h2fdp.protocol.tiers import TierPhase, TierPlan
+from h2fdp.protocol.tiers import Part, TierPhase
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +150,7 @@ class TreePlanner:
             return None
         records, devices, mass = self._arriving(name, first, stop)
         return Branch(
-            part=TierPlan(phases=tuple(phases)),
+            part=tuple(phases),
             records=records,
             devices=devices,
             steps=steps,
@@ -247,13 +247,13 @@ class TreePlanner:
         return above.tier if self._ends_here(above, segment) else self._tier_above(above, segment)
 
 
-def weights_below(parts: Mapping[str, Plan | TierPlan], weights: np.ndarray) -> dict[str, float]:
+def weights_below(parts: Mapping[str, Part], weights: np.ndarray) -> dict[str, float]:
     """Each subnet's weight in the average of these nodes: the product along its way, in the last stage of each."""
     by_subnet: dict[str, float] = {}
     for (name, part), weight in zip(parts.items(), weights.tolist(), strict=True):
-        if isinstance(part, TierPlan):
-            last = part.phases[-1]
-            by_subnet |= {subnet: weight * each for subnet, each in weights_below(last.parts, last.weights).items()}
-        else:
+        if isinstance(part, Plan):
             by_subnet[name] = weight
+        else:
+            below = weights_below(part[-1].parts, part[-1].weights)
+            by_subnet |= {subnet: weight * each for subnet, each in below.items()}
     return by_subnet

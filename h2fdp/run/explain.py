@@ -389,8 +389,8 @@ def first_decision(run: RunSetup, *, stated: bool = True) -> FirstDecision:
 def _edges(run: RunSetup) -> dict[str, dict[str, float | bool]]:
     """Edge server -> its noise, its devices, and the mean cost of a device's message in the first interval."""
     costs = run.costs.drawn(0)
-    places = np.cumsum(run.context.sizes) - run.context.sizes
-    joules, seconds = (np.add.reduceat(of, places) / run.context.sizes for of in (costs.joules, costs.seconds))
+    network = run.context.network(run.context.sizes)
+    joules, seconds = network.means(costs.joules), network.means(costs.seconds)
     return {
         subnet.name: {
             "one_noise": bool(run.context.one_noise[row]),

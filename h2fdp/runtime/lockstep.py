@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -154,9 +155,9 @@ class Lockstep:
                 order = group.drawn(order)
                 # Noise on the uploads of one group is drawn by all threads, too.
                 lanes = self._parts if group.pipeline.draws and self._threads is not None else 1
-                owner = np.arange(len(order.rows)) * lanes // len(order.rows)
-                for lane in np.unique(owner):
-                    yield _Job(edge, name, group, call.model, order.part(owner == lane))
+                cuts = [len(order.rows) * lane // lanes for lane in range(lanes + 1)]
+                for own in (slice(*each) for each in pairwise(cuts) if each[0] < each[1]):
+                    yield _Job(edge, name, group, call.model, order.part(own))
 
 
 def _released(cohort: Sequence[_Job], trained: TrainingResult, starts: Tensor) -> TrainingResult:

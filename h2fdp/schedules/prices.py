@@ -53,7 +53,7 @@ class ControlledNetwork:
 
     def means(self, of_devices: Floats) -> Floats:
         """(N,) each subnet's mean of (I,) values."""
-        return np.add.reduceat(of_devices, np.cumsum(self.sizes) - self.sizes) / self.sizes
+        return np.add.reduceat(of_devices, self.topology.firsts) / self.sizes
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ def costs_of_turns(
         on_the_way = on_air + 2 * np.repeat(_path_seconds(network, costs, height), sizes)
         beyond = np.repeat(beyond_edge(network.topology, height), sizes)
         delay = delay + times * (np.where(beyond, on_the_way, seconds) + more)
-    pairs, firsts = np.repeat(sizes, sizes), np.cumsum(sizes) - sizes
+    pairs, firsts = np.repeat(sizes, sizes), network.topology.firsts
     energy = (
         uploads * (1 + sent) * joules + costs.relay_joules + tau * step_joules + pairs * (uploads * shares * joules)
     )

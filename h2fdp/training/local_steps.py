@@ -127,19 +127,21 @@ def previous_models(memories: Tensor, received: Tensor) -> Tensor:
     return memories.where(memories.any(dim=-1, keepdim=True), received)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LocalWork:
-    """The work of devices in an interval.
+    """The work of devices in an interval, or so far in it.
 
     Attributes:
+        before: (s, M) what they remembered when it began.
         updates: (s, M) the sum of all updates of the interval.
         ends: (s, M) where the devices' last steps ended.
         personal: (s, M) personal models, where there are any.
-        steps: (s,) local steps done, as a tensor.
+        steps: (s,) local steps that were uploaded.
         gradients: (s,) the number of gradients that each update adds up: its steps, or more with momentum (see `gain`).
         step_size: eta_k.
     """
 
+    before: Tensor
     updates: Tensor
     ends: Tensor
     personal: Tensor | None

@@ -164,7 +164,7 @@ def test_the_cloud_adds_noise_for_the_largest_weight_of_those_averaged(settings)
 
 def test_devices_clip_their_whole_updates_and_gradients_stay_as_they_are():
     run, free = prepared("central", clip_norm=0.01, sampling="fixed", step_size=0.5), prepared("none")
-    asked = replace(order(0.0, steps=4, step_size=0.5), noise_std=np.empty(0))
+    asked = replace(order(0.0, steps=4, step_size=0.5), noise_std=None)
     for number in (0, 1):
         sent, raw = (each.blueprint.device_group(number).train(run.initial, asked).updates for each in (run, free))
         norms = torch.linalg.vector_norm(raw, dim=1, keepdim=True)
@@ -268,7 +268,7 @@ def test_a_device_on_a_host_of_its_own_does_the_same_to_the_bit(privacy, engine)
 @pytest.mark.parametrize("privacy", ["dp-sgd", "output"])
 def test_devices_do_not_obey_an_order_that_leaves_out_their_noise(privacy):
     run = prepared(privacy)
-    careless = replace(order(1.0), noise_std=np.empty(0))
+    careless = replace(order(1.0), noise_std=None)
     for number in (0, 1):
         with pytest.raises(AssertionError, match="without noise"):
             run.blueprint.device_group(number).train(run.initial, careless)
