@@ -278,7 +278,7 @@ class NetworkCosts:
     def drawn(self, interval: int) -> DrawnCosts:
         """The costs under the fading of one interval; the same again for the same seed and interval."""
         fading = fading_power(self._topology, self._streams, interval)
-        own = self._at_own_power(self._mean_snr * fading)
+        own = self._sent(self._own_dbm, self._own_w, self._mean_snr * fading)
         sent = own if self._power is None else self._at_chosen_power(self._power, own["snr"])
         if self._sums is not None:
             sent = self._sums.sent(fading)
@@ -313,17 +313,15 @@ class NetworkCosts:
         down = own * self._down
         return MessageCosts(seconds=seconds, down_seconds=down, joules=joules, **self._wired, step=self.step)
 
-    def _at_own_power(self, snr: Floats) -> dict[str, Any]:
+    def _sent(self, power_dbm: Floats, power_w: Floats, snr: Floats) -> dict[str, Any]:
         """The messages of devices: (I,) `seconds` and `joules` of a message, `snr` and `power_dbm`."""
         seconds = self.upload_bits / rate_bps(snr, self._topology.radio.bandwidth_hz)
-        return {"seconds": seconds, "joules": self._own_w * seconds, "snr": snr, "power_dbm": self._own_dbm}
+        return {"seconds": seconds, "joules": power_w * seconds, "snr": snr, "power_dbm": power_dbm}
 
     def _at_chosen_power(self, power: PowerRule, own_snr: Floats) -> dict[str, Any]:
         """The messages of devices that would have this signal-to-noise ratio at their own power."""
         chosen_dbm = power.chosen_dbm(self._own_dbm, own_snr)
-        snr = own_snr * ratio(chosen_dbm - self._own_dbm)
-        seconds = self.upload_bits / rate_bps(snr, self._topology.radio.bandwidth_hz)
-        return {"seconds": seconds, "joules": watts(chosen_dbm) * seconds, "snr": snr, "power_dbm": chosen_dbm}
+        return self._sent(chosen_dbm, watts(chosen_dbm), own_snr * ratio(chosen_dbm - self._own_dbm))
 
     def _expected_at_chosen_power(self, power: PowerRule) -> tuple[Floats, Floats]:
         """(I,) mean seconds and joules, each over the power that is chosen under each fading.

@@ -25,7 +25,7 @@ a secure sum of their vectors, children exchange keys and shares, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Literal, Self
@@ -234,20 +234,24 @@ class Active:
         """(A,) that are planned for each subnet."""
         return np.array([len(each.segments) for each in self.tasks], dtype=np.float64)
 
+    def column(self, of: Callable[[Tasks], np.ndarray]) -> Floats:
+        """(K,) what tasks say (s,) of their devices, one subnet after another."""
+        return np.concatenate([np.zeros(0), *map(of, self.tasks)])
+
     @property
     def steps(self) -> Floats:
         """(K,) that each device computes."""
-        return np.concatenate([np.zeros(0), *(each.computed for each in self.tasks)])
+        return self.column(lambda each: each.computed)
 
     @property
     def local(self) -> Floats:
         """(K,) local aggregations that each device's upload arrives at."""
-        return np.concatenate([np.zeros(0), *(each.uploads[:-1].sum(axis=0) for each in self.tasks)])
+        return self.column(lambda each: each.uploads[:-1].sum(axis=0))
 
     @property
     def last(self) -> Floats:
         """(K,) 1 where it arrives at the global one."""
-        return np.concatenate([np.zeros(0), *(each.uploads[-1] for each in self.tasks)])
+        return self.column(lambda each: each.uploads[-1])
 
     def occasions(self) -> Iterator[np.ndarray]:
         """(K,) whether each device's upload arrives at the first aggregation of its subnet, at the second, ..."""
@@ -269,15 +273,14 @@ class Active:
         Args:
             number: of the sum, from 0, or -1 for the last one; None for all together.
         """
-        found = [np.zeros(0)]
-        for each in self.tasks:
-            values = np.zeros((0, len(each.rows)))
-            if self.sums is not None and each.masked:
-                values = each.exchanged(quantity, self.sums)
-            if number is not None:
-                values = values[number : number + 1 or None]
-            found.append(values.sum(axis=0))
-        return np.concatenate(found)
+
+        def exchanged(each: Tasks) -> np.ndarray:
+            if self.sums is None or not each.masked:
+                return np.zeros(len(each.rows))
+            values = each.exchanged(quantity, self.sums)
+            return np.asarray((values if number is None else values[number : number + 1 or None]).sum(axis=0))
+
+        return self.column(exchanged)
 
     def totals(self, values: Floats) -> Floats:
         """(A,) the sum over each subnet's active devices of (K,) values."""
@@ -341,20 +344,22 @@ class Wires:
         self._topology, self._began_s, self._vector = topology, began_s, vector
         self._links, self._upper_links = costs.links, costs.upper_links
         names, star = topology.access_points[0], topology.subnets[0].relays is not None
-        self._low_fresh = np.zeros(len(names), dtype=bool)
-        self._upper_fresh = np.zeros(len(topology.aggregators), dtype=bool)
-        self.sent, self.upper_sent = np.zeros(len(names)), np.zeros(len(topology.aggregators))
-        self.way_s, self.upper_way_s = self._links.seconds.copy(), self._upper_links.seconds.copy()
+        nodes, self._points = [*names, *(each.name for each in topology.aggregators)], len(names)
+        self._fresh, self._sent = np.zeros(len(nodes), dtype=bool), np.zeros(len(nodes))
+        self._way_s = np.concatenate([self._links.seconds, self._upper_links.seconds])
+        self.sent, self.upper_sent = np.split(self._sent, [len(names)])
+        self.way_s, self.upper_way_s = np.split(self._way_s, [len(names)])
         self.paths: list[Floats] = []
         self.clock = np.zeros(len(names))
-        low = {name: number for number, name in enumerate(names)}
-        upper = {aggregator.name: number for number, aggregator in enumerate(topology.aggregators)}
-        below = {node: names if star else topology.children(node) for node in (None, *upper)}
-        self._children = {node: (_numbers(low, each), _numbers(upper, each)) for node, each in below.items()}
+        numbers = {name: number for number, name in enumerate(nodes)}
+        below = {node: names if star else topology.children(node) for node in (None, *nodes[len(names) :])}
+        self._children = {
+            node: np.array(sorted(numbers[name] for name in each), dtype=np.int64) for node, each in below.items()
+        }
 
     def arrive(self, points: np.ndarray) -> None:
         """Uploads of devices have arrived at these access points (numbers)."""
-        self._low_fresh[points] = True
+        self._fresh[points] = True
 
     def aggregate(self, height: int, busy: Floats) -> None:
         """An aggregation, after access points were `busy` (P,) seconds since the last one above them."""
@@ -363,36 +368,32 @@ class Wires:
             name = self._topology.aggregators[number].name
             if self._topology.height(name) <= height:
                 below = self._topology.below(name)
-                self._gather(name, slice(below.start, below.stop))
-                self._upper_fresh[number] |= self._arrived
+                self._fresh[self._points + number] |= self._gather(name, slice(below.start, below.stop))
         if self._topology.height(None) <= height:
             self._gather(None, slice(None))
         low_s = self.way_s if self._topology.subnets[0].relays is None else np.zeros(1)
         self.paths.append(path_seconds(low_s, self.upper_way_s, self._topology, height))
 
-    def _gather(self, node: str | None, below: slice) -> None:
-        low, upper = self._children[node]
-        low, upper = low[self._low_fresh[low]], upper[self._upper_fresh[upper]]
-        start, sent, parties = self.clock[below].max(initial=0.0), 1.0, low.size + upper.size
-        up, there = self._over_links(low, upper, start, True)
-        down, back = self._over_links(low, upper, start + there, False)
-        self.way_s[low], self.upper_way_s[upper] = ((one + other) / 2 for one, other in zip(up, down, strict=True))
+    def _gather(self, node: str | None, below: slice) -> bool:
+        """The messages of the node's children, if any has something to send; whether one has."""
+        numbers = self._children[node][self._fresh[self._children[node]]]
+        start, sent, parties = self.clock[below].max(initial=0.0), 1.0, numbers.size
+        up, there = self._over_links(numbers, start, True)
+        down, back = self._over_links(numbers, start + there, False)
+        self._way_s[numbers] = (up + down) / 2
         elapsed = there + back
         if parties and node in self._sums:
             sent += self._sums[node].sent(parties)
             elapsed = (2.0 + self._sums[node].keys_and_shares(parties)) * there
         self.clock[below] = start + elapsed
-        self.sent[low] += sent
-        self.upper_sent[upper] += sent
-        self._low_fresh[low], self._upper_fresh[upper] = False, False
-        self._arrived = bool(low.size or upper.size)
+        self._sent[numbers] += sent
+        self._fresh[numbers] = False
+        return parties > 0
 
-    def _over_links(self, low: Integers, upper: Integers, ready_s: float, up: bool) -> tuple[list[Floats], float]:
-        """Seconds over these links, all of whose messages are ready at once, and those of the slowest."""
-        at = self._began_s + ready_s
-        seconds = [self._links.of(low, at, up), self._upper_links.of(upper, at, up)]
-        return seconds, max(float((seconds[0] * self._vector).max(initial=0.0)), float(seconds[1].max(initial=0.0)))
-
-
-def _numbers(of: dict[str, int], names: Sequence[str]) -> np.ndarray:
-    return np.array([of[name] for name in names if name in of], dtype=np.int64)
+    def _over_links(self, numbers: Integers, ready_s: float, up: bool) -> tuple[Floats, float]:
+        """Seconds over these nodes' links, all of whose messages are ready at once, and those of the slowest."""
+        at, low = self._began_s + ready_s, numbers < self._points
+        below = self._links.of(numbers[low], at, up)
+        above = self._upper_links.of(numbers[~low] - self._points, at, up)
+        longest = np.concatenate([below * self._vector, above]).max(initial=0.0)
+        return np.concatenate([below, above]), float(longest)
