@@ -23,6 +23,7 @@ class Cost(NamedTuple):
         so_far: its name along an axis, where it has grown; empty where figures are not drawn over it.
         units: the unit where a reader chooses an axis.
         key: of a bound on it in `training.until` and `tune`; empty where it takes none.
+        budget: the key of a budget of it in `control`, for which runs are planned; empty where none can be stated.
         of: what an interval costs in a network, which begins at so many seconds of the simulated clock. Handovers come
             on top (`PlanCosts.of_handovers`).
         counted: whether runs of a network count it; null for all. One that some do not count stands next to energy.
@@ -34,6 +35,7 @@ class Cost(NamedTuple):
     so_far: str = ""
     units: str = ""
     key: str = ""
+    budget: str = ""
     of: Callable[[IntervalCost, Topology, float], float] | None = None
     counted: Callable[[Topology], bool] | None = None
 
@@ -79,9 +81,9 @@ def carbon_of(cost: IntervalCost, network: Topology, began_s: float) -> float:
 COSTS = {
     each.column: each
     for each in (
-        Cost("energy_j", "energy", "J", "energy so far", "joules", "joules"),
-        Cost("gco2", "CO2", "g", "CO2 so far", "grams of CO2", "", carbon_of, lambda network: bool(network.carbon)),
-        Cost("delay_s", "delay", "s"),
+        Cost("energy_j", "energy", "J", "energy so far", "joules", "joules", "joules"),
+        Cost("gco2", "CO2", "g", "CO2 so far", "grams of CO2", "", "gco2", carbon_of, lambda each: bool(each.carbon)),
+        Cost("delay_s", "delay", "s", budget="seconds"),
         Cost("clock_s", "simulated time", "s", "simulated time", "simulated seconds", "seconds"),
         Cost("bytes", "sent up", "bytes", "sent up so far", "bytes", "bytes"),
     )
@@ -91,6 +93,11 @@ COSTS = {
 def bounded() -> dict[str, str]:
     """The key of each bound on a cost -> the column that it bounds."""
     return {each.key: each.column for each in COSTS.values() if each.key}
+
+
+def budgets() -> dict[str, Cost]:
+    """The key of each budget -> the cost that it limits, first those that all runs count."""
+    return {each.budget: each for each in sorted(COSTS.values(), key=lambda each: bool(each.counted)) if each.budget}
 
 
 def counted_in(network: Topology) -> list[Cost]:

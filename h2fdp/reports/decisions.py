@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from h2fdp.costs.kinds import budgets
 from h2fdp.reports.figures import Column, CurveChart, ReportSection, Series, Table, chart, number, places
 from h2fdp.wording import counted
 
@@ -63,8 +64,9 @@ def _of_the_interval(row: Mapping[str, Any]) -> list[str]:
 def _of_the_run(row: Mapping[str, Any]) -> list[str]:
     """The cost of this interval, and the plan of the whole run that was weighed."""
     weighed, other, constants = row["weighed"], row.get("runner_up"), row["constants"]
-    grams = f" and {number(weighed['gco2'])} g CO2" if "gco2" in weighed else ""
-    interval = f"this interval costs {_cost(weighed['joules'], weighed['seconds'])}{grams}"
+    further = {key: each for key, each in budgets().items() if each.counted and key in weighed}
+    more = "".join(f" and {number(weighed[key])} {each.short}" for key, each in further.items())
+    interval = f"this interval costs {_cost(weighed['joules'], weighed['seconds'])}{more}"
     chosen = _plan(constants["K"], row["tau"], weighed["run_joules"], weighed["run_seconds"], weighed["noise"])
     if other:
         best = f"next best {_plan(other['intervals'], other['tau'], other['joules'], other['seconds'], other['noise'])}"
@@ -74,7 +76,7 @@ def _of_the_run(row: Mapping[str, Any]) -> list[str]:
         f"the run: {chosen}",
         best,
         interval,
-        f"edge servers in turns, the cheapest {'grids' if grams else 'channels'} first",
+        f"edge servers in turns, the cheapest {'grids' if 'gco2' in weighed else 'channels'} first",
     ]
 
 

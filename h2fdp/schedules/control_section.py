@@ -11,13 +11,14 @@ from pydantic import Field, model_validator
 from h2fdp.config import Section
 from h2fdp.config.fields import Count, Expect, Flag, Magnitude, Positive, Share
 from h2fdp.costs import FrequencyRule, PowerRule
+from h2fdp.costs.kinds import budgets
 from h2fdp.errors import EXPERIMENT_REFUSALS, refused
 
 TURNS = 0.2  # the share of edge servers in an interval, of runs that are planned as a whole
 Weight = Annotated[float, Field(ge=0, le=1e12), Expect("a number from 0 to 1e12")]
 
 
-BUDGETS = ("joules", "seconds", "gco2")
+BUDGETS = budgets()
 
 
 class ControlSection(Section):
@@ -120,7 +121,7 @@ class ControlSection(Section):
     @model_validator(mode="after")
     def _one_form(self) -> ControlSection:
         if self.has_budget and self.accuracy is not None:
-            raise ValueError("expected a budget (joules, seconds, gco2) or an accuracy, found both")
+            raise ValueError(f"expected a budget ({', '.join(BUDGETS)}) or an accuracy, found both")
         if self.noise is not None and self.accuracy is None:
             raise ValueError("noise needs an accuracy")
         if self.is_algorithm_1:

@@ -16,7 +16,7 @@ of fewer edge servers cost the same and drift less: that is what m < N is for.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,7 +38,8 @@ class TurnsPlan:
             that of the file's schedule.
         servers: m, that take part in each.
         turns: Q, the intervals in which those take part that have most turns; others have one less, if that.
-        joules, seconds, gco2: what it is expected to cost; grams where a budget limits them.
+        costs: what it is expected to cost, by the keys of budgets; of a cost that not all runs count, where a budget
+            limits it.
         noise: the length of all noise over the way: sqrt(R) with the variance of a whole model. Its calibration is
             foreseen by the rule that variances grow with releases, so that it is near what will be, not equal.
     """
@@ -48,10 +49,8 @@ class TurnsPlan:
     step_size: float
     servers: int
     turns: int
-    joules: float
-    seconds: float
+    costs: dict[str, float]
     noise: float
-    gco2: float = 0.0
 
 
 def way(step_size: float, decay: StepDecay, intervals: int, tau: int) -> float:
@@ -124,7 +123,7 @@ class TurnsSetting:
     decay: StepDecay
     servers: int
     of: int
-    cost: Callable[[int, int], tuple[float, float, float]]
+    cost: Callable[[int, int], dict[str, float]]
     noise: Callable[[int], Floats]
     releases: Callable[[int], int]
     parameters: int = 1
@@ -155,8 +154,7 @@ class TurnsSetting:
         brought = float(self.noise(tau).sum()) * self.of / self.servers  # m of N: (N / m)^2 of m / N of the parts
         composed = turns * self.releases(tau) / self.covered
         noise = math.sqrt(self.parameters * composed * squares * brought) / goal
-        joules, seconds, gco2 = self.cost(tau, intervals)
-        return TurnsPlan(intervals, tau, step_size, self.servers, turns, joules, seconds, noise, gco2)
+        return TurnsPlan(intervals, tau, step_size, self.servers, turns, self.cost(tau, intervals), noise)
 
 
 def badness(plan: TurnsPlan, joule: float, second: float, most: float | None) -> float:
@@ -165,7 +163,7 @@ def badness(plan: TurnsPlan, joule: float, second: float, most: float | None) ->
 
     Where nothing but noise limits what is learned, averaging buys any level of it by cost: the product says how dearly.
     """
-    cost = joule * plan.joules + second * plan.seconds
+    cost = joule * plan.costs["joules"] + second * plan.costs["seconds"]
     if most is None:
         return cost * plan.noise**2
     return cost if plan.noise <= most else math.inf
@@ -180,10 +178,10 @@ def cheapest(plans: list[TurnsPlan], joule: float, second: float, most: float | 
     return max(near, key=lambda each: each.intervals, default=None)
 
 
-def within_budget(plans: list[TurnsPlan], joules: float, seconds: float, gco2: float = math.inf) -> TurnsPlan | None:
+def within_budget(plans: list[TurnsPlan], limits: Mapping[str, float]) -> TurnsPlan | None:
     """The plan with most intervals, which drifts least, of those that are expected to cost no more than this and
     whose noise is near the least. None where the budget pays for none."""
-    within = [each for each in plans if each.joules <= joules and each.seconds <= seconds and each.gco2 <= gco2]
+    within = [each for each in plans if all(each.costs[key] <= most for key, most in limits.items())]
     if not within:
         return None
     least = min(each.noise for each in within)

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from h2fdp.costs import MessageCosts, Tasks, carbon_of, interval_cost
+from h2fdp.costs import MessageCosts, Tasks, interval_cost
+from h2fdp.costs.kinds import counted_in
 from h2fdp.errors import UserError
 from h2fdp.network.devices import Floats, Integers
 from h2fdp.schedules.aggregation_times import decayed
@@ -28,7 +29,7 @@ _SAMPLES = 240  # turns whose cost is simulated for each length of intervals, or
 
 
 class TurnsController(Schedule):
-    """The schedule `h2fdp` with a budget (`control.joules`, `.seconds`, `.gco2`) or `control.accuracy`."""
+    """The schedule `h2fdp` with a budget (`BUDGETS`, as `control.joules`) or `control.accuracy`."""
 
     @property
     def observes(self) -> bool:
@@ -48,7 +49,7 @@ class TurnsController(Schedule):
         self._noise, self._releases = lru_cache(maxsize=None)(context.noise), lru_cache(maxsize=None)(context.releases)
         self._turn_costs = lru_cache(maxsize=None)(self._simulated)  # many plans have intervals of one length
         self._network = context.network(context.sizes)
-        self._spent = {"energy_j": 0.0, "delay_s": 0.0, "gco2": 0.0, "clock_s": 0.0}
+        self._spent = {each.column: 0.0 for each in BUDGETS.values()} | {"clock_s": 0.0}
         self._alive = np.ones(len(context.sizes), dtype=bool)
         self._done = 0
         self.plan, self.runner_up = self._planned()
@@ -63,8 +64,8 @@ class TurnsController(Schedule):
         """Whether the plan has no interval left, or the budget does not pay for the next one."""
         if self._done >= self.plan.intervals:
             return True
-        cost = self.cost(self._done, self._next(self._done))
-        return any(spends > left for spends, left in zip(cost, self._budget_left(), strict=True))
+        cost, left = self.cost(self._done, self._next(self._done)), self._budget_left()
+        return any(cost[key] > left[key] for key in left)
 
     def devices_left(self, counts: np.ndarray) -> None:
         self._alive = counts > 0
@@ -120,15 +121,16 @@ class TurnsController(Schedule):
                 return max(of, key=lambda each: each.intervals, default=None)
             if not section.has_budget:
                 return cheapest(of, *self._weights, section.noise)
-            return within_budget(of, *self._limits)
+            return within_budget(of, self._limits)
 
         chosen = best(plans)
         if chosen is None:
-            least = min(plans, key=lambda each: each.joules)
-            text = f"the cheapest plan is expected to cost {least.joules:.4g} J and {least.seconds:.4g} s of delay"
-            grams = "" if section.gco2 is None else f", and {min(each.gco2 for each in plans):.4g} g of CO2 at least"
-            key = next(key for key in BUDGETS if getattr(section, key) is not None)
-            raise UserError(f"{text}{grams}; expected a larger budget", key=f"control.{key}")
+            least = min((each.costs for each in plans), key=lambda costs: costs["joules"])
+            text = f"{least['joules']:.4g} J and {least['seconds']:.4g} s of delay"
+            for key in self._limits.keys() - {"joules", "seconds"}:
+                text += f", and {min(each.costs[key] for each in plans):.4g} {BUDGETS[key].short} at least"
+            text = f"the cheapest plan is expected to cost {text}; expected a larger budget"
+            raise UserError(text, key=f"control.{next(iter(self._limits))}")
         return chosen, best([each for each in plans if each.intervals != chosen.intervals])
 
     @property
@@ -137,15 +139,12 @@ class TurnsController(Schedule):
         return self._section.cost_weights
 
     @property
-    def _limits(self) -> tuple[float, float, float]:
-        """Joules, seconds and grams of the budget; infinite where there is none."""
-        joules, seconds, gco2 = (getattr(self._section, key) for key in BUDGETS)
-        return tuple(math.inf if each is None else each for each in (joules, seconds, gco2))  # type: ignore[return-value]
+    def _limits(self) -> dict[str, float]:
+        """The budgets that are stated, by their keys."""
+        return {key: most for key in BUDGETS if (most := getattr(self._section, key)) is not None}
 
-    def _budget_left(self) -> tuple[float, float, float]:
-        joules, seconds, gco2 = self._limits
-        spent = self._spent
-        return joules - spent["energy_j"], seconds - spent["delay_s"], gco2 - spent["gco2"]
+    def _budget_left(self) -> dict[str, float]:
+        return {key: most - self._spent[BUDGETS[key].column] for key, most in self._limits.items()}
 
     def _worth(self, costs: MessageCosts, tau: int, at_s: float | None) -> Floats:
         """(N,) what a turn of each edge server costs, as cost is weighed.
@@ -171,12 +170,12 @@ class TurnsController(Schedule):
         name = self._context.topology.subnets[subnet].name
         return self._context.aggregation_times.of(name).segments(tau)
 
-    def cost(self, interval: int, taking: Integers) -> tuple[float, float, float]:
-        """Joules, seconds and grams of an interval of the plan in which all devices of these edge servers take part."""
-        return self._cost(interval, taking, self.plan.tau, self._spent["clock_s"])[:3]
+    def cost(self, interval: int, taking: Integers) -> dict[str, float]:
+        """The costs of an interval of the plan in which all devices of these edge servers take part, by budgets."""
+        return self._cost(interval, taking, self.plan.tau, self._spent["clock_s"])[0]
 
-    def _cost(self, interval: int, taking: Integers, tau: int, at_s: float) -> tuple[float, float, float, float]:
-        """Joules, seconds and grams of an interval that begins then, and how long it lasts."""
+    def _cost(self, interval: int, taking: Integers, tau: int, at_s: float) -> tuple[dict[str, float], float]:
+        """The costs of an interval that begins then, by the keys of budgets, and how long it lasts."""
         context, network = self._context, self._context.topology
         masked = [sizes is not None for sizes in context.exchanges]
         tasks = {
@@ -186,8 +185,9 @@ class TurnsController(Schedule):
         heights = context.aggregation_times.heights(tau, network.depth) if network.depth > 1 else None
         sums = next((sizes for sizes in context.exchanges if sizes is not None), None)
         cost = interval_cost(context.costs.drawn(interval), network, tasks, heights, sums)
-        grams = 0.0 if network.carbon is None else carbon_of(cost, network, at_s)
-        return cost.energy_j, cost.delay_s, grams, cost.clock_s
+        counted = [each for each in counted_in(network) if each.budget]
+        found = dict.fromkeys(BUDGETS, 0.0) | {each.budget: each.of_interval(cost, network, at_s) for each in counted}
+        return found, cost.clock_s
 
     def _of_subnets(self, costs: MessageCosts, tau: int) -> tuple[Floats, Floats]:
         """(N,) joules and seconds of each edge server's turn, wires that several have in common in equal parts."""
@@ -211,19 +211,19 @@ class TurnsController(Schedule):
     def _mean_worth(self) -> Floats:
         return self._worth(self._context.costs.expected(), self.plan.tau, None)
 
-    def _expected(self, tau: int, intervals: int) -> tuple[float, float, float]:
-        """Joules, seconds and grams of a plan: at mean costs, if edge servers were taken without regard to channels;
-        under a budget, which ends a run, what turns by channel, or by the grid, really cost."""
+    def _expected(self, tau: int, intervals: int) -> dict[str, float]:
+        """The costs of a plan by budgets: at mean costs, if edge servers were taken without regard to channels; under a
+        budget, which ends a run, what turns by channel, or by the grid, really cost."""
         if self._section.has_budget:
-            joule, second, gram = self._turn_costs(tau)
-            return intervals * joule, intervals * second, intervals * gram
+            return {key: intervals * each for key, each in self._turn_costs(tau).items()}
         joules, seconds = self._of_subnets(self._context.costs.expected(), tau)
         share = intervals * self._servers / len(joules)
-        return share * float(joules.sum()), share * float(seconds.sum()), 0.0
+        summed = {"joules": share * float(joules.sum()), "seconds": share * float(seconds.sum())}
+        return dict.fromkeys(BUDGETS, 0.0) | summed
 
-    def _simulated(self, tau: int) -> tuple[float, float, float]:
-        """Mean joules, seconds and grams of intervals beyond those of the run, whole rounds of them: channels of the
-        same law, from the first hour of the grid's trace on."""
+    def _simulated(self, tau: int) -> dict[str, float]:
+        """Mean costs by budgets of intervals beyond those of the run, whole rounds: channels of the same law, from
+        the first hour of the grid's trace on."""
         context, servers = self._context, len(self._context.sizes)
         usual = self._worth(context.costs.expected(), tau, None)
         taken, round_of = np.zeros(servers, dtype=np.int64), math.ceil(servers / self._servers)
@@ -233,11 +233,10 @@ class TurnsController(Schedule):
             now = self._worth(context.costs.drawn(interval), tau, at_s)
             taking = next_turn(taken, self._servers, usual - now, self._groups)
             taken[taking] += 1
-            *plan, clock_s = self._cost(interval, taking, tau, at_s)
-            plans.append(plan)
+            costs, clock_s = self._cost(interval, taking, tau, at_s)
+            plans.append(list(costs.values()))
             at_s += clock_s
-        joules, seconds, grams = np.mean(plans, axis=0)
-        return float(joules), float(seconds), float(grams)
+        return dict(zip(costs, np.mean(plans, axis=0).tolist(), strict=True))
 
     @cached_property
     def _groups(self) -> Integers:
@@ -251,13 +250,13 @@ class TurnsController(Schedule):
     def _reasons(self, interval: int, slot: int, taking: Integers, step_size: float) -> dict[str, Any]:
         plan, other, section = self.plan, self.runner_up, self._section
         names = self._network.names
-        joules, seconds, grams = self.cost(interval, taking)
+        cost = self.cost(interval, taking)
         joule, second = self._weights
         taken, left = set(taking.tolist()), self._budget_left()
         sizes = enumerate(self._context.sizes.tolist())
         counts = dict(zip(names, (size if row in taken else 0 for row, size in sizes), strict=True))
-        limits = BUDGETS[: 2 if section.gco2 is None else 3]
-        terms = {"energy": joule * plan.joules, "delay": second * plan.seconds, "gap": plan.noise}
+        said = [key for key in BUDGETS if key in ("joules", "seconds") or key in self._limits]
+        terms = {"energy": joule * plan.costs["joules"], "delay": second * plan.costs["seconds"], "gap": plan.noise}
         return {
             "interval": interval + 1,
             "slot": slot,
@@ -266,17 +265,12 @@ class TurnsController(Schedule):
             "step_size": step_size,
             "objective": self._objective(plan),
             "terms": terms,
-            "weighed": {
-                "joules": joules,
-                "seconds": seconds,
-                "run_joules": plan.joules,
-                "run_seconds": plan.seconds,
-                "noise": plan.noise,
-            }
-            | ({} if section.gco2 is None else {"gco2": grams, "run_gco2": plan.gco2}),
+            "weighed": {key: cost[key] for key in said}
+            | {f"run_{key}": plan.costs[key] for key in said}
+            | {"noise": plan.noise},
             "runner_up": None if other is None else self.told(other),
             "multipliers": {"joule": joule, "second": second},
-            "left": dict(zip(limits, left, strict=False)) if section.has_budget else None,
+            "left": {key: left.get(key, math.inf) for key in said} if section.has_budget else None,
             "devices": "turns",
             "trust": "used" if self._context.one_noise.any() else "not used",
             "turns": dict(zip(names, self._taken.tolist(), strict=True)),
@@ -301,7 +295,7 @@ class TurnsController(Schedule):
             "tau": plan.tau,
             "intervals": plan.intervals,
             "objective": self._objective(plan),
-            "joules": plan.joules,
-            "seconds": plan.seconds,
+            "joules": plan.costs["joules"],
+            "seconds": plan.costs["seconds"],
             "noise": plan.noise,
         }

@@ -27,7 +27,7 @@ def litres(cost, network, began_s):
     return 2e-9 * cost.bytes + 0.1 * cost.clock_s
 
 COSTS["water_l"] = Cost(
-    "water_l", "water", "l", "water so far", "litres", "litres", litres, lambda network: network.name == "wet"
+    "water_l", "water", "l", "water so far", "litres", "litres", "", litres, lambda network: network.name == "wet"
 )
 from typer.testing import CliRunner
 from h2fdp.cli.main import app

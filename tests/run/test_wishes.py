@@ -149,7 +149,7 @@ def test_a_budget_that_is_just_enough_is_not_refused_early():
     with pytest.raises(UserError) as refused:
         pictures(joules=1e-6).prepare()
     least = float(str(refused.value).split("to cost ")[1].split(" J")[0])
-    assert pictures(joules=1.001 * least).prepare().schedule().plan.joules <= 1.001 * least
+    assert pictures(joules=1.001 * least).prepare().schedule().plan.costs["joules"] <= 1.001 * least
     with pytest.raises(UserError):
         pictures(joules=0.999 * least).prepare()
 

@@ -47,7 +47,7 @@ def setting(**changes):
         "decay": "linear",
         "servers": 2,
         "of": 4,
-        "cost": lambda tau, intervals: (float(intervals), 2.0 * intervals, 3.0 * intervals),
+        "cost": lambda tau, intervals: {"joules": 1.0 * intervals, "seconds": 2.0 * intervals, "gco2": 3.0 * intervals},
         "noise": lambda tau: tau * np.array([1.0, 2.0, 0.5, 1.5]),
         "releases": lambda tau: tau,
     }
@@ -85,10 +85,11 @@ def test_noise_is_that_of_a_run_whose_devices_add_what_their_turns_ask_for(decay
 
 def test_the_best_plans_are_those_of_brute_force():
     plans = setting().candidates()
-    assert cheapest(plans, 1.0, 0.5) == min(plans, key=lambda each: (each.joules + each.seconds / 2) * each.noise**2)
-    least = min(each.noise for each in plans if each.joules <= 10)
-    near = [each for each in plans if each.joules <= 10 and each.noise <= 1.1 * least]
-    assert within_budget(plans, 10, np.inf) == max(near, key=lambda each: each.intervals)
-    assert within_budget(plans, np.inf, 1.0) is None
-    assert within_budget(plans, np.inf, np.inf, 1.0) is None
+    weighed = {id(each): (each.costs["joules"] + each.costs["seconds"] / 2) * each.noise**2 for each in plans}
+    assert cheapest(plans, 1.0, 0.5) == min(plans, key=lambda each: weighed[id(each)])
+    least = min(each.noise for each in plans if each.costs["joules"] <= 10)
+    near = [each for each in plans if each.costs["joules"] <= 10 and each.noise <= 1.1 * least]
+    assert within_budget(plans, {"joules": 10}) == max(near, key=lambda each: each.intervals)
+    assert within_budget(plans, {"seconds": 1.0}) is None
+    assert within_budget(plans, {"gco2": 1.0}) is None
     assert cheapest([], 1.0, 0.0) is None
