@@ -82,7 +82,7 @@ def reproduce(
     from experiments.reproduction.plan import read_reproduction
     from experiments.reproduction.session import Session
     from experiments.reproduction.settings.command import reproduce_settings, settings_of
-    from h2fdp.sweeps.study import SharedInputs
+    from h2fdp.sweeps.plan import SharedInputs
 
     of = read_reproduction(experiments)
     if name == SETTINGS and (quick or data_set):

@@ -25,7 +25,7 @@ from experiments.programs import between_markers, told
 from experiments.reproduction.conduct import commit_of
 from experiments.reproduction.results import makers_of, table_runs
 from h2fdp.errors import UserError
-from h2fdp.reports.study_numbers import means_with_intervals
+from h2fdp.reports.sweep_numbers import means_with_intervals
 
 FILE = Path(__file__).parent / "differences.yaml"
 PAGE = Path(__file__).with_name("README.md")

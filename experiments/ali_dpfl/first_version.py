@@ -40,7 +40,7 @@ from experiments.reproduction.quantities import Estimate
 from experiments.reproduction.verdict import remark, verdict
 from experiments.reproduction.wording import verdict_text
 from experiments.resource_budget.drift import DriftConstants
-from h2fdp.reports.study_numbers import means_with_intervals
+from h2fdp.reports.sweep_numbers import means_with_intervals
 
 FILE = Path(__file__).parent / "first-version.yaml"
 PAGE = Path(__file__).with_name("README.md")

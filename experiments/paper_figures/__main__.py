@@ -32,7 +32,7 @@ from h2fdp.records.atomic import output_file, write_text
 from h2fdp.reports.figures import AXES, Plot
 from h2fdp.reports.paper import FORMATS, along_runs, axes_of, over_key, paper_table
 from h2fdp.reports.pictures import PLOT_SUFFIXES, STYLE, drawn
-from h2fdp.reports.study_numbers import study_numbers
+from h2fdp.reports.sweep_numbers import sweep_numbers
 from h2fdp.reports.sweep_view import SweepView
 
 _TEX_SYSTEMS = ("pdflatex", "lualatex", "xelatex")
@@ -40,7 +40,7 @@ _TEX_SYSTEMS = ("pdflatex", "lualatex", "xelatex")
 
 def write_table(asked: argparse.Namespace) -> None:
     """Of a sweep."""
-    numbers = study_numbers(asked.sweep, asked.target, asked.against).where(asked.where)
+    numbers = sweep_numbers(asked.sweep, asked.target, asked.against).where(asked.where)
     table = paper_table(numbers, asked.show)
     if asked.across is not None:
         table = across(table, numbers, asked.across)
@@ -51,7 +51,7 @@ def write_table(asked: argparse.Namespace) -> None:
 
 def write_plot(asked: argparse.Namespace) -> None:
     """Of a sweep, over a swept key or along its runs."""
-    numbers = study_numbers(asked.sweep, asked.target).where(asked.where)
+    numbers = sweep_numbers(asked.sweep, asked.target).where(asked.where)
     if asked.x in AXES:
         plot = along_runs(SweepView.read(asked.sweep), numbers, asked.x, asked.y)
     else:

@@ -8,13 +8,13 @@ from dataclasses import replace
 from h2fdp.errors import UserError, hint
 from h2fdp.reports.figures import AXES, Plot
 from h2fdp.reports.paper import PaperTable, label_of
-from h2fdp.reports.study_numbers import MEASURES, Cell, StudyNumbers, title_of
+from h2fdp.reports.sweep_numbers import MEASURES, Cell, SweepNumbers, title_of
 from h2fdp.reports.sweep_view import word
 
 Words = Mapping[str, str]  # a key, a value of one or a measure -> another word for it
 
 
-def labels_of(texts: Sequence[str], numbers: StudyNumbers) -> dict[str, str]:
+def labels_of(texts: Sequence[str], numbers: SweepNumbers) -> dict[str, str]:
     """`NAME=TEXT` each.
 
     Raises:
@@ -32,7 +32,7 @@ def labels_of(texts: Sequence[str], numbers: StudyNumbers) -> dict[str, str]:
     return labels
 
 
-def heads_in(numbers: StudyNumbers, words: Words) -> dict[str, str]:
+def heads_in(numbers: SweepNumbers, words: Words) -> dict[str, str]:
     """The package's word of each key, measure and axis that has another one -> that."""
     heads = {head: words[name] for key, head in numbers.heads.items() for name in (head, key) if name in words}
     paired = numbers.against is not None
@@ -40,7 +40,7 @@ def heads_in(numbers: StudyNumbers, words: Words) -> dict[str, str]:
     return heads | titles | {title: words[axis] for axis, title in AXES.items() if axis in words}
 
 
-def table_in(table: PaperTable, numbers: StudyNumbers, words: Words) -> PaperTable:
+def table_in(table: PaperTable, numbers: SweepNumbers, words: Words) -> PaperTable:
     """A table in other words."""
     heads = heads_in(numbers, words)
     rows = [
@@ -49,7 +49,7 @@ def table_in(table: PaperTable, numbers: StudyNumbers, words: Words) -> PaperTab
     return replace(table, heads=tuple(heads.get(each, each) for each in table.heads), rows=tuple(rows))
 
 
-def plot_in(plot: Plot, numbers: StudyNumbers, words: Words) -> Plot:
+def plot_in(plot: Plot, numbers: SweepNumbers, words: Words) -> Plot:
     """A figure in other words; what is between dollars of these is a formula."""
     heads, lines = heads_in(numbers, words), {}
     for values, _ in numbers.points:
@@ -74,7 +74,7 @@ def plot_in(plot: Plot, numbers: StudyNumbers, words: Words) -> Plot:
     )
 
 
-def across(table: PaperTable, numbers: StudyNumbers, key: str) -> PaperTable:
+def across(table: PaperTable, numbers: SweepNumbers, key: str) -> PaperTable:
     """The table of one measure with a column for each value of a swept key; `-` where no run has it.
 
     Raises:

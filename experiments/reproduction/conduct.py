@@ -16,8 +16,8 @@ from experiments.reproduction.reuse import borrow
 from h2fdp.records.atomic import write_text
 from h2fdp.run.identity import package_digest
 from h2fdp.sweeps.conduct import conduct
+from h2fdp.sweeps.plan import SharedInputs, SweepPlan
 from h2fdp.sweeps.pool import WorkOptions
-from h2fdp.sweeps.study import SharedInputs, Study
 from h2fdp.sweeps.task import Outcome, SweepDirectory, read_entries
 
 MADE = "made.json"
@@ -26,7 +26,7 @@ MADE = "made.json"
 def make(
     of: Reproduction,
     part: FigurePart,
-    study: Study,
+    study: SweepPlan,
     out: Path,
     command: str,
     shared: SharedInputs,
@@ -85,7 +85,7 @@ def made_by(path: Path) -> dict[str, str]:
         return {}
 
 
-def results_of(part: FigurePart, study: Study, out: Path) -> Results | str:
+def results_of(part: FigurePart, study: SweepPlan, out: Path) -> Results | str:
     """What the runs of a part found, or why there is nothing to say."""
     directory = SweepDirectory(part.path(out).absolute())
     if not directory.table.is_file():

@@ -18,14 +18,14 @@ from h2fdp.run.identity import package_digest
 from h2fdp.run.setup import RunSetup
 from h2fdp.schedules.registry import chosen
 from h2fdp.sweeps.conduct import RUN
+from h2fdp.sweeps.plan import PlannedRun, SharedInputs, SweepPlan
 from h2fdp.sweeps.pool import WorkOptions
-from h2fdp.sweeps.study import PlannedRun, SharedInputs, Study
 from h2fdp.sweeps.task import Outcome, SweepDirectory, SweepEntry, read_entries, write_entries
 
 DECIDED = "decided"
 
 
-def decide(study: Study, path: Path, shared: SharedInputs, options: WorkOptions) -> dict[str, Outcome]:
+def decide(study: SweepPlan, path: Path, shared: SharedInputs, options: WorkOptions) -> dict[str, Outcome]:
     """Write `sweep.json` and `sweep.parquet` of a study as a sweep does, the latter with what was decided.
 
     Its rows: `run`, the swept keys, `interval`, `local_steps` (tau_k), `devices_per_subnet` (the mean of s_c^k over
@@ -53,7 +53,7 @@ def decide(study: Study, path: Path, shared: SharedInputs, options: WorkOptions)
     return {name: Outcome(DECIDED) for name in wanted}
 
 
-def _decided(study: Study, planned: PlannedRun, shared: SharedInputs, options: WorkOptions) -> pd.DataFrame:
+def _decided(study: SweepPlan, planned: PlannedRun, shared: SharedInputs, options: WorkOptions) -> pd.DataFrame:
     name = planned.point.name
     options.watcher.started(name, 0, 1)
     config, topology = shared.experiment(study.document, planned.settings)

@@ -13,7 +13,7 @@ from experiments.reproduction.figures_file import Bars, Curves, LadderPanel
 from experiments.reproduction.measures import MEASURES, PERCENT
 from experiments.reproduction.points import points_of
 from experiments.reproduction.results import Results
-from h2fdp.reports.study_numbers import MeanIntervals, means_with_intervals
+from h2fdp.reports.sweep_numbers import MeanIntervals, means_with_intervals
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,7 +16,7 @@ from h2fdp.errors import Problem, UserError, not_one_of
 from h2fdp.experiment.file import Setting, named_document
 from h2fdp.sweeps.grid import points_of as grid_of
 from h2fdp.sweeps.grid import word
-from h2fdp.sweeps.study import SharedInputs, Study, study_of
+from h2fdp.sweeps.plan import SharedInputs, SweepPlan, planned_sweep
 
 FIGURES, CLAIMS = "figures.yaml", "claims.yaml"
 
@@ -72,13 +72,13 @@ class Reproduction:
         name = self.file.figures[figure].table
         return None if name is None else self.folder / name
 
-    def study(self, part: FigurePart, quick: bool, shared: SharedInputs) -> Study:
+    def study(self, part: FigurePart, quick: bool, shared: SharedInputs) -> SweepPlan:
         """The study of a part, every run checked.
 
         Raises:
             UserError: every problem of its file or of the changes.
         """
-        return study_of(*self._source(part, quick), shared)
+        return planned_sweep(*self._source(part, quick), shared)
 
     def _source(self, part: FigurePart, quick: bool) -> tuple[Document, list[Setting]]:
         figure = self.file.figures[part.figure]

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.reproduction.student import drawn_means
-from h2fdp.reports.study_numbers import CONFIDENCE
+from h2fdp.reports.sweep_numbers import CONFIDENCE
 
 Floats = NDArray[np.float64]
 _LEAST_SEEDS = 2

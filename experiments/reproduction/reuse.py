@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from h2fdp.run.identity import package_digest
-from h2fdp.sweeps.study import Study
+from h2fdp.sweeps.plan import SweepPlan
 from h2fdp.sweeps.task import SweepDirectory, SweepEntry, read_entries, write_entries
 
 
-def borrow(study: Study, directory: SweepDirectory, others: Iterable[SweepDirectory]) -> dict[str, Path]:
+def borrow(study: SweepPlan, directory: SweepDirectory, others: Iterable[SweepDirectory]) -> dict[str, Path]:
     """Give a study the finished runs of other sweeps that have its configurations and were made by this code.
 
     A run is equal when all that its bits depend on is: its files are linked, not copied, and its `config.yaml` has the

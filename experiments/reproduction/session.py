@@ -22,8 +22,8 @@ from experiments.reproduction.results import Results, from_table, largest_accoun
 from experiments.reproduction.settings.markup import settings_region
 from experiments.reproduction.settings.session import SettingsSession
 from experiments.reproduction.verdict_store import VERDICTS, Place, Provenance, VerdictStore, read_verdicts
+from h2fdp.sweeps.plan import SharedInputs, SweepPlan
 from h2fdp.sweeps.pool import WorkOptions
-from h2fdp.sweeps.study import SharedInputs, Study
 from h2fdp.sweeps.task import Outcome, SweepDirectory
 
 PICTURES = "figures"
@@ -53,7 +53,7 @@ class Session:
         if not self.quick:
             _ = self._before
 
-    def plan(self, figures: Iterable[str], data_sets: Iterable[str]) -> dict[FigurePart, Study]:
+    def plan(self, figures: Iterable[str], data_sets: Iterable[str]) -> dict[FigurePart, SweepPlan]:
         """The studies of some figures, every run of each checked.
 
         Raises:
@@ -62,7 +62,7 @@ class Session:
         parts = [part for part in self.of.parts(figures, data_sets, self.quick) if self.of.table(part.figure) is None]
         return {part: self.of.study(part, self.quick, self.shared) for part in parts}
 
-    def make(self, part: FigurePart, study: Study, options: WorkOptions) -> dict[str, Outcome]:
+    def make(self, part: FigurePart, study: SweepPlan, options: WorkOptions) -> dict[str, Outcome]:
         return make(self.of, part, study, self.out, self.command, self.shared, options)
 
     @cached_property

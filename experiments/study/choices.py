@@ -22,8 +22,8 @@ from h2fdp.network.network import TrustSection
 from h2fdp.run.loop import start_run
 from h2fdp.run.network_plan import noise_of_way
 from h2fdp.sweeps.choice import TrustOffer, cheapest, choose_trust
+from h2fdp.sweeps.plan import SharedInputs
 from h2fdp.sweeps.pool import WorkOptions
-from h2fdp.sweeps.study import SharedInputs
 
 TABLE = Path(__file__).with_name("choices.csv")
 ASKED = ((1.0, 0.862), (1.0, 0.866), (1.0, 0.87), (0.3, 0.835), (0.3, 0.845))  # epsilon, accuracy

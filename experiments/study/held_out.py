@@ -21,7 +21,7 @@ import h2fdp
 from experiments.programs import append_row, told
 from h2fdp.config import empty_document
 from h2fdp.run.network_plan import plan_of
-from h2fdp.sweeps.study import SharedInputs
+from h2fdp.sweeps.plan import SharedInputs
 
 COUNTS = {"fashion-mnist": 20, "mnist": 20, "table": 10}
 TABLE = Path(__file__).with_name("held-out.csv")

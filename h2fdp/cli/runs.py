@@ -195,9 +195,9 @@ def table_command(
     """Print the table of a sweep: means over seeds with 95 % intervals, costs to reach an accuracy."""
     from h2fdp.records.atomic import output_file, write_text
     from h2fdp.reports.paper import FORMATS, paper_table
-    from h2fdp.reports.study_numbers import study_numbers
+    from h2fdp.reports.sweep_numbers import sweep_numbers
 
-    numbers = study_numbers(sweep, target, against).where(where or [])
+    numbers = sweep_numbers(sweep, target, against).where(where or [])
     table = paper_table(numbers, show or [])
     if out is not None:
         with output_file(out, "--out", list(FORMATS)):
@@ -232,10 +232,10 @@ def plot_command(
     from h2fdp.reports.figures import AXES
     from h2fdp.reports.paper import along_runs, axes_of, over_key
     from h2fdp.reports.pictures import write_figure
-    from h2fdp.reports.study_numbers import study_numbers
+    from h2fdp.reports.sweep_numbers import sweep_numbers
     from h2fdp.reports.sweep_view import SweepView
 
-    numbers = study_numbers(sweep, target).where(where or [])
+    numbers = sweep_numbers(sweep, target).where(where or [])
     if x in AXES:
         if line is not None:
             raise UserError(f"means nothing with --x {x}, where each point of the grid has a line", "--line")

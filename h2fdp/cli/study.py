@@ -46,7 +46,7 @@ def study_command(
     from h2fdp.experiment.file import named_document, parse_setting
     from h2fdp.reports.pictures import write_map, write_page
     from h2fdp.sweeps.one_curve import carry_out
-    from h2fdp.sweeps.study import SharedInputs
+    from h2fdp.sweeps.plan import SharedInputs
 
     document, changes, shared = named_document(file), list(map(parse_setting, settings or ())), SharedInputs(data_root)
     with interruptible() as interrupt, watched(interrupt, jobs, overwrite=overwrite, quiet=quiet) as options:
@@ -74,7 +74,7 @@ def choose_command(
     """The cheapest trust for an accuracy, see `choose_trust`."""
     from h2fdp.experiment.file import named_document, parse_setting
     from h2fdp.sweeps.choice import choose_trust
-    from h2fdp.sweeps.study import SharedInputs
+    from h2fdp.sweeps.plan import SharedInputs
 
     document, changes, shared = named_document(file), list(map(parse_setting, settings or ())), SharedInputs(data_root)
     with interruptible() as interrupt, watched(interrupt, 1, overwrite=True, quiet=as_json) as options:

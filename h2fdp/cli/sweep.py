@@ -53,10 +53,10 @@ def sweep_command(
     """Run every combination of the values under `sweep:`; repeat the command to continue."""
     from h2fdp.sweeps.api import Sweep
     from h2fdp.sweeps.conduct import conduct
-    from h2fdp.sweeps.study import SharedInputs, read_study
+    from h2fdp.sweeps.plan import SharedInputs, read_sweep
 
     shared = SharedInputs(data_root)
-    study = read_study(file, settings or [], shared)
+    study = read_sweep(file, settings or [], shared)
     directory = out or study.directory
     with interruptible() as interrupt, watched(interrupt, jobs, overwrite=overwrite, quiet=quiet) as options:
         outcomes = conduct(study, directory, shared, options)
@@ -99,9 +99,9 @@ def _show(sweep: Sweep, finished: int) -> None:
     """The table that a sweep ends with: what the runs of each combination reached, as `h2fdp table` has it."""
     if finished:
         from h2fdp.reports.paper import paper_table
-        from h2fdp.reports.study_numbers import study_numbers
+        from h2fdp.reports.sweep_numbers import sweep_numbers
 
-        numbers = study_numbers(sweep.directory)
+        numbers = sweep_numbers(sweep.directory)
         rows = paper_table(numbers).texts()
         print_table(rows[:_MOST_ROWS], title=f"means over seeds, {HALF}")
         if numbers.footnote:
@@ -134,7 +134,7 @@ def tune_command(
     as_json: AsJson = False,
 ) -> None:
     """Search the ranges under `tune:` for the best values; repeat the command to continue."""
-    from h2fdp.sweeps.study import SharedInputs
+    from h2fdp.sweeps.plan import SharedInputs
     from h2fdp.tuning.plan import read_plan
     from h2fdp.tuning.results import Tuned
     from h2fdp.tuning.search import conduct

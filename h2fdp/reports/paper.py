@@ -10,7 +10,7 @@ from typing import Any
 from h2fdp.costs.kinds import extras
 from h2fdp.errors import UserError, not_one_of
 from h2fdp.reports.figures import AXES, Line, Plot
-from h2fdp.reports.study_numbers import MEASURES, Cell, StudyNumbers, title_of
+from h2fdp.reports.sweep_numbers import MEASURES, Cell, SweepNumbers, title_of
 from h2fdp.reports.sweep_view import SweepView, encoders_of, word
 from h2fdp.wording import SCORED, SCORES
 
@@ -91,7 +91,7 @@ FORMATS: Mapping[str, Callable[[PaperTable], str]] = {
 }
 
 
-def paper_table(numbers: StudyNumbers, show: Sequence[str] = ()) -> PaperTable:
+def paper_table(numbers: SweepNumbers, show: Sequence[str] = ()) -> PaperTable:
     """The table of a sweep: a row for each point of its grid, a column for each measure.
 
     Args:
@@ -178,7 +178,7 @@ _RATIO = 50  # between the ends of an axis that is logarithmic by itself
 
 
 def over_key(
-    numbers: StudyNumbers,
+    numbers: SweepNumbers,
     x: str | None = None,
     line: str | None = None,
     measure: str | None = None,
@@ -218,7 +218,7 @@ def over_key(
     )
 
 
-def along_runs(sweep: SweepView, numbers: StudyNumbers, x: str, measure: str | None = None) -> Plot:
+def along_runs(sweep: SweepView, numbers: SweepNumbers, x: str, measure: str | None = None) -> Plot:
     """A measure over the intervals of runs, their joules or their simulated seconds: a line for each point of the grid.
 
     Args:
@@ -245,7 +245,7 @@ def along_runs(sweep: SweepView, numbers: StudyNumbers, x: str, measure: str | N
     return _checked(plot)
 
 
-def _differing(numbers: StudyNumbers) -> str:
+def _differing(numbers: SweepNumbers) -> str:
     """More lines of an axis: where points differ in more than their keys, and encoders that no account covers."""
     chosen = f"\n(chosen for each run: {', '.join(numbers.choices)})" if numbers.choices else ""
     encoders = encoders_of(each for summaries in numbers.summaries.values() for each in summaries)
@@ -262,7 +262,7 @@ def label_of(key: str, value: str) -> str:
     return f"{_GREEK.get(key, head)} = {text}"
 
 
-def axes_of(numbers: StudyNumbers, x: str | None = None, line: str | None = None) -> tuple[str, str | None]:
+def axes_of(numbers: SweepNumbers, x: str | None = None, line: str | None = None) -> tuple[str, str | None]:
     """The key along the x axis, and the one with a line for each value; None where a single line has all.
 
     What is not stated follows from what varies: along x numbers before words, and the key with most values.

@@ -21,13 +21,13 @@ from h2fdp.experiment.file import Setting, named_document, parse_setting
 from h2fdp.records.atomic import replacing
 from h2fdp.records.tables import read_table
 from h2fdp.reports.paper import over_key, paper_table
-from h2fdp.reports.study_numbers import study_numbers
+from h2fdp.reports.sweep_numbers import sweep_numbers
 from h2fdp.run.api import Experiment
 from h2fdp.run.result import Run
 from h2fdp.sweeps.conduct import conduct
 from h2fdp.sweeps.grid import SWEEP
+from h2fdp.sweeps.plan import SharedInputs, SweepPlan, planned_sweep
 from h2fdp.sweeps.pool import SilentWatcher, WorkOptions
-from h2fdp.sweeps.study import SharedInputs, Study, study_of
 from h2fdp.sweeps.task import Outcome, SweepDirectory
 from h2fdp.wording import COLUMNS, LEFT, advance, progress_bar, table_html, words_of
 
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 WHERE = "sweep"
 
 
-def study_of_experiment(
+def sweep_of_experiment(
     experiment: Experiment, grid: Mapping[str, Sequence[Any]], folder: Path, shared: SharedInputs
-) -> Study:
+) -> SweepPlan:
     """The grid of an experiment's settings.
 
     Args:
@@ -56,7 +56,7 @@ def study_of_experiment(
     if experiment.written and experiment.written.drawn and inside:
         text = "this network is given as it was drawn; expected topology=FILE in the experiment, whose keys can vary"
         raise UserError(text, WHERE, inside[0])
-    return study_of(document, [*settings, grid_setting(grid)], shared)
+    return planned_sweep(document, [*settings, grid_setting(grid)], shared)
 
 
 def document_of(experiment: Experiment, folder: Path) -> tuple[Document, tuple[Setting, ...]]:
@@ -176,7 +176,7 @@ class Sweep:
         """
         import pandas as pd
 
-        return pd.DataFrame(paper_table(study_numbers(self.directory, target, against)).texts())
+        return pd.DataFrame(paper_table(sweep_numbers(self.directory, target, against)).texts())
 
     def plot(self, path: str | Path, x: str | None = None, line: str | None = None, y: str | None = None) -> Path:
         """Draw a measure over a swept key with 95 % error bars into a .pdf, .png or .svg file.
@@ -186,7 +186,7 @@ class Sweep:
         """
         from h2fdp.reports.pictures import write_figure
 
-        return write_figure(over_key(study_numbers(self.directory), x, line, y), Path(path))
+        return write_figure(over_key(sweep_numbers(self.directory), x, line, y), Path(path))
 
     def report(self, out: str | Path | None = None, *, with_private: bool = False) -> Path:
         """Write a page about this sweep; see `h2fdp.report`. By default it is `report.html` in its directory."""
@@ -197,7 +197,7 @@ class Sweep:
     def _repr_html_(self) -> str:
         """The view in notebooks: a row for each point."""
         done = self.runs
-        rows = paper_table(study_numbers(self.directory)).texts() if done else []
+        rows = paper_table(sweep_numbers(self.directory)).texts() if done else []
         return table_html(f"sweep {self.directory}: {len(done)} of {len(self.names)} runs", rows)
 
     @property
@@ -315,10 +315,10 @@ def sweep(
         if not grid:
             raise UserError('expected grid={"seed": [1, 2, 3], ...}, what the runs differ in', key="grid")
         folder = Path("sweeps") if out is None else Path(out).parent
-        study = study_of_experiment(file, grid, folder, shared)
+        study = sweep_of_experiment(file, grid, folder, shared)
     else:
         changes = [parse_setting(each) for each in settings] + ([] if grid is None else [grid_setting(grid)])
-        study = study_of(named_document(Path(file)), changes, shared)
+        study = planned_sweep(named_document(Path(file)), changes, shared)
     directory = study.directory if out is None else Path(out)
     with progress_bar(1, progress) as bar:
         conduct(study, directory, shared, WorkOptions(jobs, overwrite, SweepProgress(bar)))

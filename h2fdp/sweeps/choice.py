@@ -30,8 +30,8 @@ from h2fdp.run.prelude import distance_of
 from h2fdp.sweeps.asked import EPSILON, WHERE, Asked, listed_in
 from h2fdp.sweeps.curve import Curve
 from h2fdp.sweeps.one_curve import CurveMaker, NetworkPlans, directory_of
+from h2fdp.sweeps.plan import SharedInputs
 from h2fdp.sweeps.pool import WorkOptions
-from h2fdp.sweeps.study import SharedInputs
 from h2fdp.wording import counted, note
 
 Floats = NDArray[np.float64]

@@ -1,4 +1,4 @@
-"""Carry out a study: find out what is left of it, make those runs, write the tables."""
+"""Carry out a sweep: find out what is left of it, make those runs, write the tables."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from h2fdp.records import METRICS_SCHEMA, RunDirectory
 from h2fdp.records.atomic import write_text
 from h2fdp.records.directory import locked
 from h2fdp.records.tables import read_table, write_table
-from h2fdp.reports.study_numbers import means_with_intervals
+from h2fdp.reports.sweep_numbers import means_with_intervals
 from h2fdp.run.identity import package_digest
 from h2fdp.runtime.placement import usable_cpus
 from h2fdp.sweeps.grid import SWEEP, word
+from h2fdp.sweeps.plan import PlannedRun, SharedInputs, SweepPlan
 from h2fdp.sweeps.pool import Pool, WorkOptions
-from h2fdp.sweeps.study import PlannedRun, SharedInputs, Study
 from h2fdp.sweeps.task import Outcome, SweepDirectory, SweepEntry, Task, read_entries, remove_run, write_entries
 from h2fdp.wording import SCORED
 
 _MOST_PROBLEMS = 20
 
 
-def conduct(study: Study, path: Path, shared: SharedInputs, options: WorkOptions) -> dict[str, Outcome]:
-    """Make the runs of a study that are not finished, in the directory of a sweep, and write the tables.
+def conduct(plan: SweepPlan, path: Path, shared: SharedInputs, options: WorkOptions) -> dict[str, Outcome]:
+    """Make the runs of a sweep that are not finished, in its directory, and write the tables.
 
     Args:
-        shared: what checking the study has made.
+        shared: what checking it has made.
 
     Returns:
         the outcomes of the runs that were started or continued, by point.
@@ -47,38 +47,38 @@ def conduct(study: Study, path: Path, shared: SharedInputs, options: WorkOptions
     read_entries(directory)  # raises before anything is written
     with locked(directory.path, str(path), "sweep"):
         before = read_entries(directory)
-        changed = _changed_runs(study, directory, before)
+        changed = _changed_runs(plan, directory, before)
         if changed and not options.overwrite:
             raise UserError(_told(changed))
-        names = [planned.point.name for planned in study.runs]
+        names = [planned.point.name for planned in plan.runs]
         stand = set(directory.finished(names)) - changed.keys()
-        _check_data((each for each in study.runs if each.point.name not in stand), study, shared)
+        _check_data((each for each in plan.runs if each.point.name not in stand), plan, shared)
         for name in changed:
             remove_run(directory.run(name))
         (directory.path / "runs").mkdir(exist_ok=True)
-        write_text(directory.study, study.text())
-        _write_states(study, directory, before, {})
-        tasks = _tasks(study, directory, stand)
+        write_text(directory.study, plan.text())
+        _write_states(plan, directory, before, {})
+        tasks = _tasks(plan, directory, stand)
         options.watcher.begin(len(names), len(names) - len(tasks), sum(task.intervals - task.done for task in tasks))
         outcomes: dict[str, Outcome] = {}
-        own_ray = all(each.address is None for each in study.runs)
+        own_ray = all(each.address is None for each in plan.runs)
         try:
             for on_ray in (False, True):  # side by side; those on Ray have the machine for themselves
                 if these := [task for task in tasks if task.on_ray is on_ray]:
                     jobs = 1 if on_ray else min(options.jobs or usable_cpus(), len(these))
-                    pool = Pool(study.document, shared, options, jobs, own_ray=on_ray and own_ray)
+                    pool = Pool(plan.document, shared, options, jobs, own_ray=on_ray and own_ray)
                     outcomes |= pool.carry_out(these, options.watcher)
         finally:
-            values = {planned.point.name: planned.point.values for planned in study.runs}
-            write_tables(directory, study.keys, {name: values[name] for name in directory.finished(names)})
-            _write_states(study, directory, before, _note_failures(directory, outcomes))
+            values = {planned.point.name: planned.point.values for planned in plan.runs}
+            write_tables(directory, plan.keys, {name: values[name] for name in directory.finished(names)})
+            _write_states(plan, directory, before, _note_failures(directory, outcomes))
         return outcomes
 
 
-def _changed_runs(study: Study, directory: SweepDirectory, entries: Mapping[str, SweepEntry]) -> dict[str, Problem]:
+def _changed_runs(plan: SweepPlan, directory: SweepDirectory, entries: Mapping[str, SweepEntry]) -> dict[str, Problem]:
     """The points whose run is there and would be another one now -> what changed."""
-    code, problems, sections = package_digest(), dict[str, Problem](), _changed_sections(study, directory)
-    for planned in study.runs:
+    code, problems, sections = package_digest(), dict[str, Problem](), _changed_sections(plan, directory)
+    for planned in plan.runs:
         name = planned.point.name
         entry = entries.get(name)
         if not directory.is_begun(name) or (entry and (entry.digest, entry.code) == (planned.digest, code)):
@@ -91,11 +91,11 @@ def _changed_runs(study: Study, directory: SweepDirectory, entries: Mapping[str,
     return problems
 
 
-def _changed_sections(study: Study, directory: SweepDirectory) -> str:
-    """The sections of the study's file that differ from those of its last start, as far as the file says."""
+def _changed_sections(plan: SweepPlan, directory: SweepDirectory) -> str:
+    """The sections of the sweep's file that differ from those of its last start, as far as the file says."""
     if not directory.study.is_file():
         return ""
-    before, now = values_of(directory.study.read_text()), values_of(study.text())
+    before, now = values_of(directory.study.read_text()), values_of(plan.text())
     return ", ".join(key for key in {**before, **now} if key != SWEEP and before.get(key) != now.get(key))
 
 
@@ -111,12 +111,12 @@ def _told(changed: Mapping[str, Problem]) -> list[Problem]:
     return [*lines, Problem("add --overwrite (overwrite=True) to repeat these runs, or choose another --out")]
 
 
-def _check_data(left: Iterable[PlannedRun], study: Study, shared: SharedInputs) -> None:
-    """Refuse a study if the data of none of the runs that are left can be read: reported once, and not by every run."""
+def _check_data(left: Iterable[PlannedRun], plan: SweepPlan, shared: SharedInputs) -> None:
+    """Refuse a sweep if the data of none of the runs that are left can be read: reported once, and not by every run."""
     problems: list[Problem] = []
     tried = set()
     for planned in left:
-        request = shared.request(*shared.experiment(study.document, planned.settings))
+        request = shared.request(*shared.experiment(plan.document, planned.settings))
         if request is None:
             return
         if request.origin not in tried:
@@ -132,23 +132,23 @@ def _check_data(left: Iterable[PlannedRun], study: Study, shared: SharedInputs) 
 
 
 def _write_states(
-    study: Study, directory: SweepDirectory, before: Mapping[str, SweepEntry], reasons: Mapping[str, str]
+    plan: SweepPlan, directory: SweepDirectory, before: Mapping[str, SweepEntry], reasons: Mapping[str, str]
 ) -> None:
     """Write what all runs that are there or to come are made of, those of earlier grids as long as they have a run."""
     code, entries = package_digest(), {name: each for name, each in before.items() if directory.run(name).is_dir()}
-    for planned in study.runs:
+    for planned in plan.runs:
         name, point = planned.point.name, planned.point
         state = "failed" if name in reasons else directory.state_of(name)
         entries[name] = SweepEntry(point.values, planned.digest, code, state, reasons.get(name, ""))
-    write_entries(directory, study.name, study.keys, entries)
+    write_entries(directory, plan.name, plan.keys, entries)
 
 
-def _tasks(study: Study, directory: SweepDirectory, finished: Collection[str]) -> list[Task]:
+def _tasks(plan: SweepPlan, directory: SweepDirectory, finished: Collection[str]) -> list[Task]:
     """The tasks that are left; runs that share their data come one after the other."""
     firsts: dict[str, int] = {}
-    for number, planned in enumerate(study.runs):
+    for number, planned in enumerate(plan.runs):
         firsts.setdefault(planned.alike, number)
-    left = [planned for planned in study.runs if planned.point.name not in finished]
+    left = [planned for planned in plan.runs if planned.point.name not in finished]
     return [
         Task(
             planned.point.name,

@@ -32,8 +32,8 @@ from h2fdp.sweeps.asked import EPSILON, WHERE, Asked, asked_in
 from h2fdp.sweeps.conduct import conduct
 from h2fdp.sweeps.curve import SEEDS, Curve, levels_between
 from h2fdp.sweeps.grid import SWEEP
+from h2fdp.sweeps.plan import SharedInputs, SweepPlan, digest_of, planned_sweep
 from h2fdp.sweeps.pool import Stopped, WorkOptions
-from h2fdp.sweeps.study import SharedInputs, Study, digest_of, study_of
 from h2fdp.sweeps.task import SweepDirectory
 from h2fdp.wording import SCORES, judged_by, note, noted_if_long, progress_bar
 
@@ -190,9 +190,9 @@ class CurveMaker:
             network.measured = float(run.metrics[score.column].iloc[-1])
         return score.column
 
-    def of_grid(self, base: Sequence[Setting], grid: dict[str, Any]) -> Study:
+    def of_grid(self, base: Sequence[Setting], grid: dict[str, Any]) -> SweepPlan:
         """A sweep of the study's experiment."""
-        return study_of(self.document.copy(), [*base, Setting(SWEEP, grid, WHERE)], self.shared)
+        return planned_sweep(self.document.copy(), [*base, Setting(SWEEP, grid, WHERE)], self.shared)
 
     def run(self, name: str, base: Sequence[Setting], grid: dict[str, Any]) -> list[tuple[tuple[Setting, ...], Run]]:
         """The runs of a grid as a sweep in a folder of the study's directory, with the settings of each.

@@ -25,7 +25,7 @@ from h2fdp.config import Document
 from h2fdp.errors import UserError
 from h2fdp.run.recorders import never, nothing
 from h2fdp.runtime.placement import require_ray, usable_cpus
-from h2fdp.sweeps.study import SharedInputs
+from h2fdp.sweeps.plan import SharedInputs
 from h2fdp.sweeps.task import FAILED, Outcome, Task, TaskContext, carry_out
 
 _SPAWN = get_context("spawn")  # a fork of a process with threads may wait for ever

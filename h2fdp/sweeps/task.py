@@ -22,7 +22,7 @@ from h2fdp.run.loop import resume_run, start_run
 from h2fdp.run.recorders import OnInterval, RunCallbacks, nothing
 from h2fdp.run.result import FINISHED, Run
 from h2fdp.run.setup import RunSetup
-from h2fdp.sweeps.study import SharedInputs, digest_of
+from h2fdp.sweeps.plan import SharedInputs, digest_of
 
 SCHEMA_VERSION = 2  # 1 had no checksum
 WAITING = "waiting"

@@ -21,7 +21,7 @@ from h2fdp.records.atomic import hash_of
 from h2fdp.run.identity import package_digest
 from h2fdp.streams import Streams
 from h2fdp.sweeps.grid import canonical, values_of_axis
-from h2fdp.sweeps.study import SharedInputs, written_out
+from h2fdp.sweeps.plan import SharedInputs, written_out
 from h2fdp.tuning.price import TUNE, Price, price_of
 from h2fdp.wording import SCORES
 

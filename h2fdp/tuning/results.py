@@ -22,7 +22,7 @@ from h2fdp.records.directory import LOCK, Inside, has_content
 from h2fdp.records.tables import read_table, write_table
 from h2fdp.sweeps.conduct import column_of
 from h2fdp.sweeps.grid import word
-from h2fdp.sweeps.study import written_out
+from h2fdp.sweeps.plan import written_out
 from h2fdp.sweeps.task import DirectoryOfRuns
 from h2fdp.tuning.plan import Drawn, TunePlan
 from h2fdp.tuning.price import TUNE, within

@@ -32,8 +32,8 @@ from h2fdp.run.result import Run
 from h2fdp.runtime import chosen_backend
 from h2fdp.runtime.placement import usable_cpus
 from h2fdp.streams import Streams
+from h2fdp.sweeps.plan import SharedInputs, digest_of
 from h2fdp.sweeps.pool import Pool, SilentWatcher, SweepWatcher, WorkOptions
-from h2fdp.sweeps.study import SharedInputs, digest_of
 from h2fdp.sweeps.task import FAILED, Outcome, Task
 from h2fdp.tuning.plan import CHECKS, Drawn, TunePlan, quiet_optuna, read_plan
 from h2fdp.tuning.price import share_of, unaccounted, with_facts

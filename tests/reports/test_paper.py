@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from h2fdp import UserError
 from h2fdp.cli.main import app
 from h2fdp.reports.paper import along_runs, axes_of, over_key, paper_table
-from h2fdp.reports.study_numbers import study_numbers
+from h2fdp.reports.sweep_numbers import sweep_numbers
 from h2fdp.reports.sweep_view import SweepView
 
 METHODS, TRUST = ("hfl_x", "h2fdp"), (0, 0.5)
@@ -58,7 +58,7 @@ def stored_sweep(folder):
 
 
 def test_a_row_for_each_point_with_students_interval_the_worst_epsilon_and_the_last_costs(sweep):
-    table = paper_table(study_numbers(sweep))
+    table = paper_table(sweep_numbers(sweep))
     assert table.heads == ("method", "probability", "test accuracy, %", "epsilon (pld)", "energy, J")
     half = 4.302653 * 10 / 3**0.5  # three seeds, 10 points apart
     assert [row[:2] for row in table.rows] == [("hfl_x", 0.0), ("hfl_x", 0.5), ("h2fdp", 0.0), ("h2fdp", 0.5)]
@@ -71,16 +71,16 @@ def test_a_row_for_each_point_with_students_interval_the_worst_epsilon_and_the_l
 
 def test_costs_to_a_target_are_those_of_the_first_interval_that_has_it(sweep):
     """hfl_x reaches 0.6 after 3, 2, 1 intervals under seeds 1, 2, 3; 0.85 is reached under none but the last seed."""
-    texts = paper_table(study_numbers(sweep, 0.6 - 1e-9)).texts()
+    texts = paper_table(sweep_numbers(sweep, 0.6 - 1e-9)).texts()
     assert texts[0]["intervals to 60 %"] == "2.0 ± 2.5"
     assert texts[0]["J to 60 %"] == "20 ± 25"
     assert texts[0]["s to 60 %"] == "4.0 ± 5.0"
-    rare = paper_table(study_numbers(sweep, 0.8 - 1e-9), ["target_energy_j"]).texts()
+    rare = paper_table(sweep_numbers(sweep, 0.8 - 1e-9), ["target_energy_j"]).texts()
     assert rare[0]["J to 80 %"] == "1 of 3"  # no mean over those that got there
-    assert paper_table(study_numbers(sweep, 0.95), ["target_energy_j"]).texts()[0]["J to 95 %"] == "-"
+    assert paper_table(sweep_numbers(sweep, 0.95), ["target_energy_j"]).texts()[0]["J to 95 %"] == "-"
 
 
-def study_of(folder, rows):
+def planned_sweep(folder, rows):
     """A sweep's directory with a run for each of these rows, which have their swept values and what they reached."""
     keys, table = [key for key in rows[0] if key != "accuracy"], []
     points = {}
@@ -103,7 +103,7 @@ def test_paired_differences_are_those_of_runs_with_one_seed_with_students_interv
     reached = {("hfl", 1): 0.60, ("hfl", 2): 0.70, ("hfl", 3): 0.80}
     reached |= {("h2fdp", 1): 0.61, ("h2fdp", 2): 0.73, ("h2fdp", 3): 0.82, ("h2fdp", 4): 0.10}
     rows = [{"method": method, "seed": seed, "accuracy": at} for (method, seed), at in reached.items()]
-    table = paper_table(study_numbers(study_of(tmp_path / "s", rows), against="method=hfl"), ["accuracy"])
+    table = paper_table(sweep_numbers(planned_sweep(tmp_path / "s", rows), against="method=hfl"), ["accuracy"])
     assert table.heads == ("method", "difference in test accuracy, points")
     half = 4.302653 / 3**0.5
     ((method, cell),) = table.rows
@@ -118,7 +118,7 @@ def test_paired_differences_are_those_of_runs_with_one_seed_with_students_interv
 
 
 def test_latex_escapes_what_latex_reads(sweep):
-    text = paper_table(study_numbers(sweep), ["accuracy"]).latex()
+    text = paper_table(sweep_numbers(sweep), ["accuracy"]).latex()
     assert r"method & probability & test accuracy, \% \\" in text
     assert r"hfl\_x & 0 & $70 \pm 25$ \\" in text
     assert text.count(r"\\") == 5
@@ -126,14 +126,14 @@ def test_latex_escapes_what_latex_reads(sweep):
 
 
 def test_a_figure_over_a_key_has_a_line_for_each_value_of_another(sweep):
-    figure = over_key(study_numbers(sweep), "probability", "method")
+    figure = over_key(sweep_numbers(sweep), "probability", "method")
     assert [(line.label, line.x) for line in figure.lines] == [
         ("method = hfl_x", (0.0, 0.5)),
         ("method = h2fdp", (0.0, 0.5)),
     ]
     assert figure.lines[1].mean == pytest.approx((70.0, 75.0))
     assert figure.lines[1].high[1] == pytest.approx(75 + 4.302653 * 10 / 3**0.5, abs=1e-4)
-    words = over_key(study_numbers(sweep), "method", "probability")
+    words = over_key(sweep_numbers(sweep), "method", "probability")
     assert (words.words, words.lines[0].x) == (("hfl_x", "h2fdp"), (0.0, 1.0))
 
 
@@ -155,8 +155,8 @@ def test_a_figure_over_a_key_has_a_line_for_each_value_of_another(sweep):
 )
 def test_what_a_figure_leaves_open_follows_from_the_keys_that_vary(tmp_path, values, stated, axes):
     rows = [dict(zip(values, each, strict=True)) | {"accuracy": 0.5} for each in product(*values.values())]
-    folder = study_of(tmp_path / "s", rows)
-    numbers = study_numbers(folder)
+    folder = planned_sweep(tmp_path / "s", rows)
+    numbers = sweep_numbers(folder)
     assert axes_of(numbers, **stated) == axes
     figure = over_key(numbers, **stated)
     assert len(figure.lines) == len(values.get(axes[1], "1"))
@@ -171,7 +171,7 @@ def test_a_third_key_is_named_with_the_option_that_fixes_it(tmp_path):
         {"method": method, "a.probability": trust, "b.epsilon": epsilon, "accuracy": 0.5}
         for method, trust, epsilon in product(("hfl", "h2fdp"), (0, 1), (1, 2, 4))
     ]
-    numbers = study_numbers(study_of(tmp_path / "s", rows))
+    numbers = sweep_numbers(planned_sweep(tmp_path / "s", rows))
     with pytest.raises(UserError, match="varies method too; expected a value of each, as --where 'method=hfl'"):
         over_key(numbers)
     assert len(over_key(numbers.where(["method=hfl"])).lines) == 2
@@ -180,7 +180,7 @@ def test_a_third_key_is_named_with_the_option_that_fixes_it(tmp_path):
 
 
 def test_curves_along_runs_have_bands(sweep):
-    figure = along_runs(SweepView.read(sweep), study_numbers(sweep).where(["method=h2fdp"]), "energy_j")
+    figure = along_runs(SweepView.read(sweep), sweep_numbers(sweep).where(["method=h2fdp"]), "energy_j")
     assert [line.label for line in figure.lines] == ["probability = 0", "probability = 0.5"]
     assert figure.lines[0].x == (10.0, 20.0, 30.0)
     assert figure.lines[0].low[2] == pytest.approx(65.0)
@@ -216,4 +216,4 @@ def test_the_commands_write_where_they_are_told(sweep, tmp_path):
 )
 def test_mistakes_are_told_with_their_option_and_what_there_is(sweep, make, told):
     with pytest.raises(UserError, match=told):
-        make(study_numbers(sweep))
+        make(sweep_numbers(sweep))

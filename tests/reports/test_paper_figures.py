@@ -11,7 +11,7 @@ from experiments.paper_figures.pages import write_pages, write_pictures
 from h2fdp import UserError
 from h2fdp.reports.figures import Curve, CurveChart, Series
 from h2fdp.reports.paper import along_runs, over_key, paper_table
-from h2fdp.reports.study_numbers import study_numbers
+from h2fdp.reports.sweep_numbers import sweep_numbers
 from h2fdp.reports.sweep_view import SweepView
 from tests.reports.test_paper import stored_sweep
 
@@ -22,7 +22,7 @@ def sweep(tmp_path_factory):
 
 
 def test_a_key_across_makes_its_values_columns(sweep):
-    numbers = study_numbers(sweep)
+    numbers = sweep_numbers(sweep)
     table = across(paper_table(numbers, ["accuracy"]), numbers, "probability")
     assert table.heads == ("method", "probability 0", "probability 0.5")
     assert [row[0] for row in table.rows] == ["hfl_x", "h2fdp"]
@@ -31,14 +31,14 @@ def test_a_key_across_makes_its_values_columns(sweep):
 
 
 def test_latex_escapes_what_latex_reads_and_leaves_formulas(sweep):
-    numbers = study_numbers(sweep)
+    numbers = sweep_numbers(sweep)
     text = table_in(paper_table(numbers, ["accuracy"]), numbers, {"probability": "$p_c$"}).latex()
     assert r"method & $p_c$ & test accuracy, \% \\" in text
     assert r"hfl\_x & 0 & $70 \pm 25$ \\" in text
 
 
 def test_lines_and_axes_have_the_words_of_the_paper(sweep):
-    numbers = study_numbers(sweep)
+    numbers = sweep_numbers(sweep)
     words = labels_of(["h2fdp=H2FDP", "method=rule", "probability=$p_c$", "accuracy=top-1, %"], numbers)
     plot = plot_in(over_key(numbers, "probability", "method"), numbers, words)
     assert [line.label for line in plot.lines] == ["rule = hfl_x", "H2FDP"]

@@ -6,7 +6,7 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from h2fdp.cli.main import app
-from h2fdp.reports.study_numbers import CONFIDENCE, means_with_intervals
+from h2fdp.reports.sweep_numbers import CONFIDENCE, means_with_intervals
 
 
 def call(*arguments):

@@ -8,7 +8,7 @@ import pytest
 
 from h2fdp import UserError, report
 from h2fdp.reports.paper import over_key, paper_table
-from h2fdp.reports.study_numbers import study_numbers
+from h2fdp.reports.sweep_numbers import sweep_numbers
 from tests.reports.pages import Page
 
 TRUST, EPSILON = "topology.trust.probability", "privacy.epsilon"
@@ -115,7 +115,7 @@ def test_points_for_which_auto_chose_other_numbers_are_marked_in_page_table_and_
         (sweep / "runs" / name / "summary.json").write_text(json.dumps(summary))
         rows.append({"run": name, **point["values"], "interval": 1, "accuracy": 0.5, "energy_j": 1.0})
     pq.write_table(pa.Table.from_pylist(rows), sweep / "sweep.parquet")
-    words, numbers = Page(report(sweep)).words, study_numbers(sweep)
+    words, numbers = Page(report(sweep)).words, sweep_numbers(sweep)
     sentence = f"uns also differ in {' and '.join(named)}, which were chosen for each run, and so in their joules"
     assert words.count(sentence) == 2 * bool(named)  # below the table and the grid
     assert (sentence in numbers.footnote) is bool(named)

@@ -8,7 +8,7 @@ import yaml
 
 from experiments.reproduction.plan import read_reproduction
 from h2fdp import UserError
-from h2fdp.sweeps.study import SharedInputs
+from h2fdp.sweeps.plan import SharedInputs
 from tests.reproduction.small import folder
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "reproduction"

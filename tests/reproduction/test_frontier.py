@@ -9,7 +9,7 @@ import pytest
 
 from experiments.frontier.mechanisms import MECHANISMS
 from experiments.frontier.runs import FILE, SEARCH_SEED, Study, best, grid_of
-from h2fdp.sweeps.study import SharedInputs, read_study
+from h2fdp.sweeps.plan import SharedInputs, read_sweep
 
 BY_NAME = {each.name: each for each in MECHANISMS}
 
@@ -19,7 +19,7 @@ def test_a_sweep_has_the_runs_of_its_points_and_every_account_is_by_pld(mechanis
     epsilon, trials = next(iter(mechanism.trials.items()))
     points = [(trust, epsilon, trial) for trust in mechanism.networks for trial in trials[:2]]
     shared = SharedInputs()
-    study = read_study(FILE, [*mechanism.settings, *grid_of(mechanism, points, (7, 8))], shared)
+    study = read_sweep(FILE, [*mechanism.settings, *grid_of(mechanism, points, (7, 8))], shared)
     assert len(study.runs) == 2 * len(points)  # of two seeds
     for planned in study.runs:
         config, topology = shared.experiment(study.document, planned.settings)

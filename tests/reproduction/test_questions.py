@@ -22,7 +22,7 @@ from experiments.upcycled.rule import ended, half_width
 from experiments.upcycled.runs import held_out
 from h2fdp.experiment.file import named_document, parse_setting
 from h2fdp.run.forecast import forecast
-from h2fdp.sweeps.study import SharedInputs, read_study, study_of
+from h2fdp.sweeps.plan import SharedInputs, planned_sweep, read_sweep
 
 STORED = [each for each in QUESTIONS.values() if each.stored.is_file()]
 RUNS = {"trust": 80, "secure-sums": 45, "depth": 35, "labels": 60, "faults": 45, "devices": 80, "liars": 180}
@@ -31,7 +31,7 @@ RUNS = {"trust": 80, "secure-sums": 45, "depth": 35, "labels": 60, "faults": 45,
 @pytest.mark.parametrize("name", RUNS)
 def test_every_point_has_five_seeds_and_every_account_is_by_pld(name):
     shared = SharedInputs()
-    study = read_study(QUESTIONS[name].file, [], shared)
+    study = read_sweep(QUESTIONS[name].file, [], shared)
     assert len(study.runs) == RUNS[name]
     assert {planned.point.values["seed"] for planned in study.runs} == {1, 2, 3, 4, 5}
     for planned in study.runs[:: RUNS[name] // 5 - 1]:  # one of each seed, at other points
@@ -84,7 +84,7 @@ SHARED = SharedInputs()
 @pytest.mark.parametrize("name", COLUMNS)
 def test_every_column_is_a_sweep_whose_budget_is_the_printed_one(name):
     column = COLUMNS[name]
-    study = study_of(named_document(FILE), [parse_setting(each) for each in settings_of(column, [1, 2])], SHARED)
+    study = planned_sweep(named_document(FILE), [parse_setting(each) for each in settings_of(column, [1, 2])], SHARED)
     rules = int(column.rounds < column.iterations)
     assert len(study.runs) == 2 * (len(column.fixed) + rules)
     config, _ = SHARED.experiment(study.document, study.runs[0].settings)
@@ -100,7 +100,9 @@ def runs(**accuracies):
 def test_every_reading_is_a_run_that_could_be_made():
     found = {}
     for name, settings in SWEEPS.items():
-        study = study_of(named_document(Path(GAP_FILE)), [parse_setting(each) for each in settings], SharedInputs())
+        study = planned_sweep(
+            named_document(Path(GAP_FILE)), [parse_setting(each) for each in settings], SharedInputs()
+        )
         for planned in study.runs:
             found.setdefault(planned.point.values["name"], []).append((name, planned.point.values["seed"]))
     assert found.keys() == READINGS.keys() | SCHEDULES.keys()

@@ -16,7 +16,7 @@ from h2fdp.data.feature_cache import user_cache
 from h2fdp.network import Aggregator
 from h2fdp.network.mobility import Mobility
 from h2fdp.reports.paper import _differing
-from h2fdp.reports.study_numbers import StudyNumbers
+from h2fdp.reports.sweep_numbers import SweepNumbers
 from h2fdp.reports.sweep_view import encoders_of
 from tests.networks import placed
 from tests.noise_keys import keys_are, known
@@ -229,7 +229,7 @@ def test_an_account_names_a_source_that_is_not_stated(folder):
 def test_axes_of_figures_name_the_encoders():
     made = {("4",): [{"encoder": "lite, trained on ImageNet"}] * 2, ("8",): [{"encoder": None}, {}]}
     assert encoders_of(each for runs in made.values() for each in runs) == "features by lite, trained on ImageNet"
-    numbers = StudyNumbers(("privacy.epsilon",), (), None, summaries=made)
+    numbers = SweepNumbers(("privacy.epsilon",), (), None, summaries=made)
     assert _differing(numbers) == "\n(features by lite, trained on ImageNet)"
     assert _differing(replace(numbers, summaries={("8",): [{}]})) == ""
 

@@ -18,8 +18,8 @@ from h2fdp.network import from_document
 from h2fdp.network.network import TrustSection
 from h2fdp.sweeps import choice
 from h2fdp.sweeps.choice import NoSum, TrustOffer, cheapest, choose_trust, quietest
+from h2fdp.sweeps.plan import SharedInputs
 from h2fdp.sweeps.pool import WorkOptions
-from h2fdp.sweeps.study import SharedInputs
 
 SIZES = st.lists(st.integers(1, 9), min_size=1, max_size=12)
 

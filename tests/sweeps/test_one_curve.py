@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 import h2fdp
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.cli.main import app
-from h2fdp.sweeps.study import SharedInputs, read_study
+from h2fdp.sweeps.plan import SharedInputs, read_sweep
 
 EDGES = "[{name: 'edge-{i}', repeat: 4, trusted: false, devices: {count: 5, distance_m: 50}}]"
 STUDY = "{trust: [0, 1], epsilon: [2, 50], joules: 0.05}"
@@ -114,7 +114,7 @@ def test_where_more_than_noise_decides_all_networks_are_run(tmp_path, capsys):
         UserError, match=r"study: no curve stands .*drift apart.* All 66 .*h2fdp sweep .*many/sweep.yaml"
     ):
         h2fdp.study(written(tmp_path, many, more="training: {extends: auto, local_steps: 2}\n"), out=tmp_path / "many")
-    assert len(read_study(tmp_path / "many" / "sweep.yaml", [], SharedInputs()).runs) == 66
+    assert len(read_sweep(tmp_path / "many" / "sweep.yaml", [], SharedInputs()).runs) == 66
 
 
 def test_networks_have_other_sizes_and_as_many_records(tmp_path):

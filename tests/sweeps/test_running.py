@@ -12,8 +12,8 @@ from h2fdp.records.atomic import write_checked_json
 from h2fdp.records.directory import locked
 from h2fdp.run import recorders
 from h2fdp.sweeps.conduct import conduct
+from h2fdp.sweeps.plan import SharedInputs, read_sweep
 from h2fdp.sweeps.pool import WorkOptions
-from h2fdp.sweeps.study import SharedInputs, read_study
 from tests.sweeps.studies import assert_equal_runs, study
 
 
@@ -131,7 +131,7 @@ def test_a_run_that_fails_twice_is_kept_apart_and_tried_again_the_next_time(tmp_
 def test_a_stopped_sweep_goes_on_with_the_run_that_was_under_way(tmp_path):
     path, out, shared = study(tmp_path, "{seed: [1, 2]}"), tmp_path / "out", SharedInputs()
     asked = iter([False, False, False, *[True] * 10])  # before the first run, and before two intervals of it
-    outcomes = conduct(read_study(path, (), shared), out, shared, WorkOptions(jobs=1, stop=lambda: next(asked)))
+    outcomes = conduct(read_sweep(path, (), shared), out, shared, WorkOptions(jobs=1, stop=lambda: next(asked)))
     assert {name: outcome.state for name, outcome in outcomes.items()} == {"seed=1": "interrupted"}
     log = out / "runs" / "seed=1" / "log.jsonl"
     done = sweep(path, out=out, jobs=1)

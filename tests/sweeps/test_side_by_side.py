@@ -14,8 +14,8 @@ from h2fdp import Experiment
 from h2fdp.cli.main import app
 from h2fdp.sweeps import Sweep
 from h2fdp.sweeps.conduct import conduct
+from h2fdp.sweeps.plan import SharedInputs, read_sweep
 from h2fdp.sweeps.pool import SilentWatcher, WorkOptions
-from h2fdp.sweeps.study import SharedInputs, read_study
 from tests.cli.test_sweep_command import assert_stopped
 from tests.forks import in_a_child
 from tests.sweeps.studies import BASE, assert_equal_runs, study
@@ -23,7 +23,7 @@ from tests.sweeps.studies import BASE, assert_equal_runs, study
 
 def two_at_a_time(path, out, watcher, *settings):
     shared = SharedInputs()
-    found = read_study(path, settings, shared)
+    found = read_sweep(path, settings, shared)
     outcomes = conduct(found, out, shared, WorkOptions(jobs=2, watcher=watcher))
     return outcomes, Sweep(out, tuple(run.point.name for run in found.runs))
 

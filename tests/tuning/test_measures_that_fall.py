@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from h2fdp import Experiment, Topology, UserError, sweep, tune
 from h2fdp.cli.main import app
 from h2fdp.data.from_python import from_python
-from h2fdp.reports.study_numbers import study_numbers
-from h2fdp.sweeps.study import SharedInputs
+from h2fdp.reports.sweep_numbers import sweep_numbers
+from h2fdp.sweeps.plan import SharedInputs
 from h2fdp.tuning.plan import read_plan
 from h2fdp.tuning.results import Trial, best_of, front_of, signed
 from h2fdp.tuning.search import early_end
@@ -79,7 +79,7 @@ def test_tables_and_figures_of_a_sweep_show_its_own_measures(real, tmp_path):
         f"{real}sweep: {{training.step_size: [0.001, 0.3], training.local_steps: [8], seed: [1, 2]}}\n"
     )
     made = sweep(tmp_path / "study.yaml", out=tmp_path / "out", jobs=1)
-    numbers = study_numbers(made.directory, target=25.0)
+    numbers = sweep_numbers(made.directory, target=25.0)
     slow, fast = (cells for _, cells in numbers.points)
     assert numbers.score.column == "rmse"
     assert fast["rmse"].mean < 20 < slow["rmse"].mean

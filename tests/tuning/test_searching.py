@@ -14,8 +14,8 @@ from h2fdp.privacy.accounting.selection import TrialNumbers
 from h2fdp.run import recorders
 from h2fdp.run.result import Run
 from h2fdp.streams import Streams
+from h2fdp.sweeps.plan import SharedInputs
 from h2fdp.sweeps.pool import SilentWatcher, WorkOptions
-from h2fdp.sweeps.study import SharedInputs
 from h2fdp.tuning import Tuned
 from h2fdp.tuning import search as searching
 from h2fdp.tuning.plan import read_plan

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from h2fdp import Experiment
 from h2fdp.privacy.accounting.selection import TrialNumbers, budget_of_best
 from h2fdp.run.forecast import planned_accounts
-from h2fdp.sweeps.study import SharedInputs
+from h2fdp.sweeps.plan import SharedInputs
 from h2fdp.tuning.plan import read_plan
 from h2fdp.tuning.price import share_of, with_facts, within
 from h2fdp.tuning.results import Trial, front_of

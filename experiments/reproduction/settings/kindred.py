@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from experiments.reproduction.settings.stored_runs import StoredRun
 from experiments.reproduction.settings.studies import SettingStudy
-from h2fdp.sweeps.study import SharedInputs, Study
+from h2fdp.sweeps.plan import SharedInputs, SweepPlan
 
 
 def kindred_runs(
     study: SettingStudy,
-    checked: Study,
+    checked: SweepPlan,
     others: Iterable[SettingStudy],
     stored: Mapping[str, StoredRun],
     shared: SharedInputs,

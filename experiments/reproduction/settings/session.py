@@ -33,8 +33,8 @@ from experiments.reproduction.settings.kindred import kindred_runs
 from experiments.reproduction.settings.stored_runs import RunHead, RunStore, StoredRun, read_runs, stored
 from experiments.reproduction.settings.studies import SettingStudies, SettingStudy
 from h2fdp.sweeps.conduct import conduct
+from h2fdp.sweeps.plan import SharedInputs
 from h2fdp.sweeps.pool import WorkOptions
-from h2fdp.sweeps.study import SharedInputs
 from h2fdp.sweeps.task import Outcome, SweepDirectory
 
 RUNS = "settings.csv"

@@ -18,7 +18,7 @@ from h2fdp.errors import UserError
 from h2fdp.experiment.file import Setting, named_document
 from h2fdp.records.atomic import hash_of
 from h2fdp.sweeps.grid import SWEEP, points_of
-from h2fdp.sweeps.study import SharedInputs, Study, study_of
+from h2fdp.sweeps.plan import SharedInputs, SweepPlan, planned_sweep
 
 _LONG_ENOUGH = 12  # letters of a recipe: among thousands of runs no two agree
 
@@ -54,7 +54,7 @@ class SettingStudy:
             for point in points_of(grid)
         }
 
-    def study(self, shared: SharedInputs) -> Study:
+    def study(self, shared: SharedInputs) -> SweepPlan:
         """The study itself, every run checked.
 
         Raises:
@@ -62,7 +62,7 @@ class SettingStudy:
         """
         where = str(self.of.folder / SETTINGS)
         settings = [Setting(key, value, where) for key, value in (*self.changes.items(), (SWEEP, dict(self.grid)))]
-        return study_of(_document(self._file).copy(), settings, shared)
+        return planned_sweep(_document(self._file).copy(), settings, shared)
 
     @property
     def _file(self) -> Path:

@@ -7,12 +7,12 @@ import yaml
 
 from h2fdp import UserError, sweep
 from h2fdp.sweeps.conduct import last_intervals, summary_of
-from h2fdp.sweeps.study import SharedInputs, read_study
+from h2fdp.sweeps.plan import SharedInputs, read_sweep
 from tests.sweeps.studies import BASE, TOPOLOGY, study
 
 
 def read(path, *settings):
-    return read_study(path, settings, SharedInputs())
+    return read_sweep(path, settings, SharedInputs())
 
 
 def problems(path, *settings):

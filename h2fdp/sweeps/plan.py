@@ -1,4 +1,4 @@
-"""A study: an experiment file with a `sweep:` section, every run of its grid checked before any starts.
+"""A sweep as it is read: an experiment file with a `sweep:` section, every run of its grid checked before any starts.
 
 What the runs of one process have in common is made once: drawn topologies, the records of data sets.
 """
@@ -132,10 +132,10 @@ _PATHS = ("topology", "data.path")  # keys whose texts are paths, relative to th
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run of a study, checked.
+    """A run of a sweep, checked.
 
     Attributes:
-        settings: everything that changes the study's document: the command line's, then the point's.
+        settings: everything that changes the sweep's document: the command line's, then the point's.
         digest: equal for equal configurations and topologies, as far as bits depend on them.
         intervals: how many it has at most.
         on_ray: it asks for Ray itself, so it has the machine for its own.
@@ -153,8 +153,8 @@ class PlannedRun:
 
 
 @dataclass(frozen=True)
-class Study:
-    """A study as it was read.
+class SweepPlan:
+    """A sweep as it was read.
 
     Attributes:
         document: of the file, with its `sweep:` section as the command line changed it.
@@ -174,7 +174,7 @@ class Study:
         return Path("sweeps") / self.name
 
     def text(self) -> str:
-        """The study as a self-contained file: settings written in, paths absolute."""
+        """The sweep as a self-contained file: settings written in, paths absolute."""
         values = written_out(self.document, self.settings)
         values = _plain(values)
         values[SWEEP] = {key: _portable(self.document, key, items) for key, items in values[SWEEP].items()}
@@ -198,17 +198,17 @@ def written_out(document: Document, settings: Sequence[Setting]) -> dict[str, An
     return values
 
 
-def read_study(path: Path, settings: Sequence[str], shared: SharedInputs) -> Study:
-    """Read a study and check each of its runs; settings as `--set` takes them, those of `sweep.` change the grid.
+def read_sweep(path: Path, settings: Sequence[str], shared: SharedInputs) -> SweepPlan:
+    """Read a sweep and check each of its runs; settings as `--set` takes them, those of `sweep.` change the grid.
 
     Raises:
         UserError: every problem of any run, at once.
     """
-    return study_of(named_document(path), [parse_setting(text) for text in settings], shared)
+    return planned_sweep(named_document(path), [parse_setting(text) for text in settings], shared)
 
 
-def study_of(document: Document, settings: Sequence[Setting], shared: SharedInputs) -> Study:
-    """A study from its document, which is written to, and settings from anywhere; see `read_study`."""
+def planned_sweep(document: Document, settings: Sequence[Setting], shared: SharedInputs) -> SweepPlan:
+    """A sweep from its document, which is written to, and settings from anywhere; see `read_sweep`."""
     base = []
     for setting in settings:
         section, _, swept = setting.key.partition(".")
@@ -222,13 +222,13 @@ def study_of(document: Document, settings: Sequence[Setting], shared: SharedInpu
         text = f"is part of the sweep; expected {SWEEP}.{{}}=[...]"
         raise UserError(Problem(text.format(each.key), each.where, each.key) for each in both)
     runs, name = _checked(document, base, points, shared)
-    return Study(name, document, tuple(base), keys, runs)
+    return SweepPlan(name, document, tuple(base), keys, runs)
 
 
 def _checked(
     document: Document, base: Sequence[Setting], points: Sequence[Point], shared: SharedInputs
 ) -> tuple[tuple[PlannedRun, ...], str]:
-    """The runs, and the name of the study."""
+    """The runs, and the name of the sweep."""
     points_of: dict[Problem, list[Point]] = {}
     runs: list[PlannedRun] = []
     name = ""

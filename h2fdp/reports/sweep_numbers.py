@@ -148,7 +148,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class StudyNumbers:
+class SweepNumbers:
     """Means over seeds at each point.
 
     Attributes:
@@ -204,7 +204,7 @@ class StudyNumbers:
         """The keys that have more than one value."""
         return [key for key in self.keys if len({word(values[key]) for values, _ in self.points}) > 1]
 
-    def where(self, conditions: Sequence[str]) -> StudyNumbers:
+    def where(self, conditions: Sequence[str]) -> SweepNumbers:
         """The points that have these values.
 
         Args:
@@ -239,7 +239,7 @@ def plain_word(value: str) -> str:
         return value.strip()
 
 
-def study_numbers(sweep: Path, target: float | None = None, against: str | None = None) -> StudyNumbers:
+def sweep_numbers(sweep: Path, target: float | None = None, against: str | None = None) -> SweepNumbers:
     """The numbers of a sweep's finished runs.
 
     Args:
@@ -274,7 +274,7 @@ def study_numbers(sweep: Path, target: float | None = None, against: str | None 
         of_points.setdefault(place, []).append(summaries[row["run"]])
         runs[word(row[SEED]) if SEED in row else row["run"]] = numbers_of.loc[row["run"]].tolist()
     means = tuple((values, _cells(np.array(list(runs.values())))) for values, runs in points.values())
-    numbers = StudyNumbers(keys, means, target, summaries=of_points)
+    numbers = SweepNumbers(keys, means, target, summaries=of_points)
     if against is None:
         return numbers
     key, value = numbers.condition(against, "--against")
@@ -287,7 +287,7 @@ def study_numbers(sweep: Path, target: float | None = None, against: str | None 
         partner = points[place][1] if place in points else {}
         pairs = [np.subtract(own, partner[seed]) for seed, own in runs.items() if seed in partner]
         compared.append((values, _cells(np.array(pairs).reshape(-1, len(MEASURES)), differences=True)))
-    return StudyNumbers(keys, tuple(compared), target, (key, value), of_points)
+    return SweepNumbers(keys, tuple(compared), target, (key, value), of_points)
 
 
 def _numbers(
