@@ -6,10 +6,10 @@ None has batch norm, whose running statistics leak records and cannot be average
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.nn import functional
 
 from h2fdp.errors import UserError
@@ -202,21 +202,34 @@ class Embedded(nn.Module):
         return found
 
 
-def states(gates: Tensor, product: nn.Module) -> Iterator[Tensor]:
-    """The states (n, hidden) of an LSTM after each word, of what words add to its gates, (n, words, 4 hidden).
+def states(vectors: Tensor, inputs: nn.Module, product: nn.Module) -> Tensor:
+    """The states (n, words, hidden) of an LSTM after each of the vectors (n, words, width).
 
-    The cell is written out (Hochreiter and Schmidhuber 1997, with forget gates): torch's own has no gradients for each
-    record under `torch.func`. Input, forget, cell and output gates stand in this order, with one bias.
+    Input, forget, cell and output gates stand in this order, with one bias. The cell is written out (Hochreiter and
+    Schmidhuber 1997, with forget gates) where `torch.func` or hooks look into it: torch's own shows them nothing. On a
+    processor torch's own takes a quarter of the time for the same states, up to rounding.
 
     Args:
-        product: from a state to what it adds to the gates of the next word.
+        inputs: the linear layer from a vector to what it adds to the gates.
+        product: that from a state to what it adds to the gates of the next word.
     """
-    state = cell = gates.new_zeros(len(gates), gates.shape[2] // 4)
+    assert isinstance(inputs, nn.Linear)
+    assert isinstance(product, nn.Linear)
+    weights = inputs.weight, product.weight, inputs.bias
+    hooks = (each for layer in (inputs, product) for each in (layer._forward_hooks, layer._forward_pre_hooks))
+    looked_into = any(map(is_functorch_wrapped_tensor, (vectors, *weights))) or any(hooks)
+    state = cell = vectors.new_zeros(len(vectors), product.in_features)
+    if vectors.device.type == "cpu" and not looked_into:
+        first, no_bias = (state[None], cell[None]), torch.zeros_like(inputs.bias)
+        whole: Tensor = torch.lstm(vectors, first, (*weights, no_bias), True, 1, 0.0, True, False, True)[0]
+        return whole
+    gates, found = inputs(vectors), []
     for place in range(gates.shape[1]):
         entry, forget, fresh, out = (gates[:, place] + product(state)).chunk(4, dim=1)
         cell = forget.sigmoid() * cell + entry.sigmoid() * fresh.tanh()
         state = out.sigmoid() * cell.tanh()
-        yield state
+        found.append(state)
+    return torch.stack(found, dim=1)
 
 
 def char_lstm(
@@ -246,7 +259,7 @@ class CharLstm(Embedded):
         """Numbers of characters (n, length) to scores (n, *outputs)."""
         found = self.vectors(x)
         for inputs, product in zip(self.inputs, self.states, strict=True):
-            found = torch.stack([*states(inputs(found), product)], dim=1)
+            found = states(found, inputs, product)
         scores: Tensor = self.scores(found if self.each else found[:, -1])
         return scores
 
@@ -362,8 +375,7 @@ class WordLstm(Embedded):
 
     def _last(self, words: Tensor, direction: int) -> Tensor:
         """(n, hidden) the state after the last word."""
-        *_, last = states(self.inputs[direction](words), self.states[direction])
-        return last
+        return states(words, self.inputs[direction], self.states[direction])[:, -1]
 
 
 def image_shape(model: str, shape: tuple[int, ...], smallest: int) -> tuple[int, int, int]:

@@ -15,7 +15,7 @@ def test_flutes_resnet_has_its_parameters_and_devices(tmp_path):
     np.savez(tmp_path / "cifar100.npz", x_train=x, y_train=y, x_test=x[:500], y_test=y[:500])
     data = f"data={{name: npz, path: {tmp_path / 'cifar100.npz'}, partition: iid}}"
     setup = Experiment.from_file(f"{FOLDER}/flute-cifar100.yaml", [data, "runtime.gpus_per_host=0"]).prepare()
-    assert setup.initial.numel() == 11_220_132
+    assert setup.initial.numel() == 11_227_812
     assert setup.config.training.taking(np.array([500])).tolist() == [10]
     assert setup.blueprint.clipping is None
 

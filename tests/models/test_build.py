@@ -297,6 +297,7 @@ def test_its_scores_are_those_of_torchs_lstm():
     _, (state, _) = theirs(ours.embedding(x))
     expected = ours.scores(torch.cat(list(state), dim=1))
     torch.testing.assert_close(ours(x.float()), expected)
+    torch.testing.assert_close(torch.func.vmap(lambda record: ours(record[None])[0])(x.float()), expected)
 
 
 def test_gradients_of_single_records_are_those_of_autograd():

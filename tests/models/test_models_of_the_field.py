@@ -97,7 +97,10 @@ def test_the_states_of_char_lstm_are_those_of_torchs_lstm():
         for kind, value in zip(("weight_ih", "weight_hh", "bias_ih", "bias_hh"), given, strict=True):
             getattr(theirs, f"{kind}_l{at}").data = value.data
     x = torch.randint(0, 9, (4, 6))
-    torch.testing.assert_close(ours(x.float()), ours.scores(theirs(ours.embedding(x))[0]))
+    expected = ours.scores(theirs(ours.embedding(x))[0])
+    torch.testing.assert_close(ours(x.float()), expected)
+    written_out = torch.func.vmap(lambda record: ours(record[None])[0])(x.float())
+    torch.testing.assert_close(written_out, expected)
 
 
 @pytest.mark.parametrize(
