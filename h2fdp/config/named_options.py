@@ -72,10 +72,6 @@ class Choices(Generic[OptionsType]):
         """The names of all choices that are offered, in the order in which they were registered."""
         return tuple(name for name, model in self.models.items() if model.listed)
 
-    def section(self) -> Any:
-        """The type of a field that takes one of the choices, as `Annotated[Grey | Red | OwnPart, choices]` is."""
-        return Annotated[Any, self]
-
     @property
     def members(self) -> list[Any]:
         """The types of the choices, each with its name as a tag."""
@@ -104,8 +100,8 @@ class Choices(Generic[OptionsType]):
 
     def read(self, value: Any, folder: Path | None = None) -> OptionsType | OwnPart:
         """A value as a file has it, read by itself; modules are looked for in `folder`."""
-        chosen: OptionsType | OwnPart = TypeAdapter(self.section()).validate_python(value, context={"folder": folder})
-        return chosen
+        kind: TypeAdapter[OptionsType | OwnPart] = TypeAdapter(Annotated[Any, self])
+        return kind.validate_python(value, context={"folder": folder})
 
     def _tag(self, value: Any) -> str:
         """The name of the choice that a value is; a value that can be none is judged as the first."""

@@ -115,20 +115,11 @@ def _aggregation_times(experiment: ExperimentFile, topology: Topology) -> Aggreg
 
 def _of_choices(experiment: ExperimentFile, topology: Topology) -> Found:
     """A least power or frequency that leaves a device no choice."""
-    control = experiment.control
-    for key, least, column in (
-        ("least_dbm", control.least_dbm, "power_dbm"),
-        ("least_ghz", control.least_ghz, "cpu_ghz"),
-    ):
-        if least is None:
-            continue
-        if key == "least_ghz" and "cycles_per_record" not in topology.table.columns:
+    for key, column in (("least_dbm", "power_dbm"), ("least_ghz", "cpu_ghz")):
+        own = np.concatenate([subnet.column(column) for subnet in topology.subnets])
+        least = getattr(experiment.control, key)
+        if least is not None and column == "cpu_ghz" and "cycles_per_record" not in topology.table.columns:
             yield f"control.{key}", "the devices of this network state no cycles_per_record; expected null"
-            continue
-        own, name = min(
-            (float(own.min()), subnet.device_name(int(np.argmin(own))))
-            for subnet in topology.subnets
-            for own in [subnet.column(column)]
-        )
-        if own <= least:
-            yield f"control.{key}", f"expected a number below {own:g}, the {column} of {name}; found {least:g}"
+        elif least is not None and own.min() <= least:
+            name = topology.device_names()[int(own.argmin())]
+            yield f"control.{key}", f"expected a number below {own.min():g}, the {column} of {name}; found {least:g}"

@@ -118,19 +118,6 @@ OF_TARGETS: Mapping[str, Column] = {
 NEAREST_M = 1.0  # a device is not inside its edge server's antenna: path loss is relative to 1 m
 
 
-@dataclass(frozen=True)
-class Rule:
-    """The rule by which a subnet's numbers of a column were drawn: uniformly, from the edge server's stream under
-    this seed.
-
-    It lets a large network be written in a few bytes for each subnet; the numbers themselves stay the truth.
-    """
-
-    lowest: float
-    highest: float
-    seed: int
-
-
 @dataclass(frozen=True, eq=False)
 class DeviceTable:
     """All I devices of a network, as read-only columns in the order of the tree, which never changes.

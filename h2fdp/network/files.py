@@ -355,10 +355,7 @@ def flow(value: Any) -> str:
 def _devices(subnet: Subnet, explicit: bool) -> dict[str, Any]:
     rules = {} if explicit else subnet.rules
     return {"count": subnet.size} | {
-        name: {"uniform": [rules[name].lowest, rules[name].highest], "seed": rules[name].seed}
-        if name in rules
-        else _one_or_all(values)
-        for name, values in subnet.columns.items()
+        name: rules[name] if name in rules else _one_or_all(values) for name, values in subnet.columns.items()
     }
 
 

@@ -17,7 +17,7 @@ from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 
 from h2fdp.config.fields import Expect, NonNegative, Probability, Section, word_to_bool
 from h2fdp.errors import UserError, hint
-from h2fdp.network.devices import OF_BATTERIES, OF_STEPS, OF_TARGETS, Column, Floats, Rule
+from h2fdp.network.devices import OF_BATTERIES, OF_STEPS, OF_TARGETS, Column, Floats
 from h2fdp.network.links import Link, Wire, in_series, link_of
 from h2fdp.network.radio import Radio
 from h2fdp.streams import Streams
@@ -165,7 +165,8 @@ class Subnet:
             default.
         link: the edge server's link to the node above it.
         names: the devices' names; None when they are ``<edge>/1`` to ``<edge>/s``.
-        rules: how the numbers of a column were drawn, where there is a rule; no part of equality.
+        rules: how the numbers of a column were drawn, in the words of a file, so that large networks are written in few
+            bytes; no part of equality.
         relays: in a star, the access points that pass the devices' messages on to the cloud; None where the edge server
             is the access point itself. Only the cloud's own edge server has them, in a network without others; they
             are not written to topology files.
@@ -177,7 +178,7 @@ class Subnet:
     columns: Mapping[str, Floats]
     link: Link = _WIRE
     names: tuple[str, ...] | None = None
-    rules: Mapping[str, Rule] = field(default_factory=dict)
+    rules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     relays: Relays | None = None
     parent: str | None = None
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -38,13 +38,6 @@ FadingFloor = Annotated[float, Field(ge=-100, le=20), Expect("a number from -100
 Bandwidth = Annotated[float, Field(ge=1e-6, le=1e6), Expect("a number from 1e-6 to 1e6")]
 Bits = Annotated[int, Field(ge=1, le=1024), Expect("a whole number from 1 to 1024")]
 
-if TYPE_CHECKING:
-    AccessChoice = Options | OwnPart
-    FadingChoice = Options | OwnPart
-    PathLossChoice = Options | OwnPart
-else:
-    AccessChoice, FadingChoice, PathLossChoice = ACCESSES.section(), FADINGS.section(), PATH_LOSSES.section()
-
 
 class _Models(Section):
     """The keys that name a model, its options, or a user's own.
@@ -55,9 +48,9 @@ class _Models(Section):
         pathloss: how the mean gain falls with the distance, or a model of your own.
     """
 
-    access: AccessChoice = Tdma()
-    fading: FadingChoice = Rayleigh()
-    pathloss: PathLossChoice = LogDistance()
+    access: Annotated[Model, ACCESSES] = Tdma()
+    fading: Annotated[Model, FADINGS] = Rayleigh()
+    pathloss: Annotated[Model, PATH_LOSSES] = LogDistance()
 
 
 class RadioSection(_Models):

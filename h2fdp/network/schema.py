@@ -228,12 +228,6 @@ class MobilitySection(Section):
     handover: WireSection | None = None
 
 
-if TYPE_CHECKING:
-    AttackSection = Attack
-else:
-    AttackSection = ATTACKS.section()
-
-
 class AdversariesSection(Section):
     """Nodes that lie.
 
@@ -244,7 +238,7 @@ class AdversariesSection(Section):
 
     devices: Liars = 0.0
     edges: Liars = 0.0
-    attack: AttackSection
+    attack: Annotated[Attack, ATTACKS]
 
 
 class TopologyFile(Section):

@@ -15,7 +15,7 @@ import numpy as np
 
 from h2fdp.config import Document
 from h2fdp.errors import Problem
-from h2fdp.network.devices import Floats, Rule
+from h2fdp.network.devices import Floats
 from h2fdp.network.kinds import KINDS
 from h2fdp.network.links import link_of
 from h2fdp.network.network import CLOUD, COLUMNS, MOST_TIERS, Aggregator, Subnet, Trust, TrustSection
@@ -182,8 +182,7 @@ def _devices(
         rule = stated_in(devices, name)
         if isinstance(rule, Uniform):
             columns[name] = draw(edge, name, rule, size, streams)
-            lowest, highest = rule.uniform
-            rules[name] = Rule(lowest, highest, streams.seed if rule.seed is None else rule.seed)
+            rules[name] = {"uniform": rule.uniform, "seed": streams.seed if rule.seed is None else rule.seed}
         else:
             columns[name] = np.broadcast_to(np.asarray(rule, dtype=np.float64), size)
     return {"columns": columns, "rules": rules}

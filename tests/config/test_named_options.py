@@ -1,7 +1,7 @@
 """Named choices with options of their own, as a field of a schema."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 
@@ -28,7 +28,7 @@ class Polygon(Options):
 
 
 class File(Section):
-    shape: SHAPES.section() = Circle()
+    shape: Annotated[Any, SHAPES] = Circle()
 
 
 class Square:

@@ -12,7 +12,7 @@ from tests.networks import placed, stored
 positive = st.floats(1e-6, 1e9)
 decibels = st.floats(-300, 100)  # what a file may say
 names = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=12).filter(
-    lambda name: name.isprintable() and "{i}" not in name and name != "cloud" and "/" not in name
+    lambda name: name.isprintable() and not any(each in name for each in ("{i}", "{parent}", "/")) and name != "cloud"
 )
 links = st.builds(Wire, (positive.map(lambda rate: rate * 1e6)) | st.just(float("inf")), decibels)
 radios = st.builds(
