@@ -10,6 +10,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from html import escape
 from multiprocessing import parent_process
 from threading import Timer
@@ -175,6 +176,12 @@ def wrapped(text: str, *whole: str, indent: str = "") -> str:
 def note(text: str) -> None:
     """Tell the user something while work goes on."""
     print(wrapped(f"note: {text}"), file=sys.stderr, flush=True)
+
+
+@cache
+def note_once(text: str) -> None:
+    """The same, where a process would say it each time that it builds a model."""
+    note(text)
 
 
 PATIENCE = 1.0  # seconds without a word

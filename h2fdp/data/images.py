@@ -10,7 +10,7 @@ import socket
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from functools import cache
 from hashlib import blake2b
 from importlib import import_module
@@ -29,21 +29,10 @@ from h2fdp.errors import UserError
 _FAILURES = (OSError, RuntimeError, ValueError, EOFError, http.client.HTTPException, tarfile.TarError, zlib.error)
 SILENCE_AT_MOST_S = 10.0  # for a connection and for each read of one
 _IDX_OF_IMAGES, _IDX_OF_LABELS = 0x803, 0x801  # unsigned bytes in three dimensions, in one
-_IDX_FILES = {
-    "train-images-idx3-ubyte": 47_040_016,
-    "train-labels-idx1-ubyte": 60_008,
-    "t10k-images-idx3-ubyte": 7_840_016,
-    "t10k-labels-idx1-ubyte": 10_008,
-}
-_CIFAR_FILES = {
-    "data_batch_1": 31_035_704,
-    "data_batch_2": 31_035_320,
-    "data_batch_3": 31_035_999,
-    "data_batch_4": 31_035_696,
-    "data_batch_5": 31_035_623,
-    "test_batch": 31_035_526,
-    "batches.meta": 158,
-}
+_IDX_FILES = tuple(
+    f"{each}-ubyte" for part in ("train", "t10k") for each in (f"{part}-images-idx3", f"{part}-labels-idx1")
+)
+_CIFAR_FILES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch", "batches.meta")
 
 
 # Pixels count from 0 to 16; mean and deviation of all 1,797 images after division by 16, in four digits.
@@ -90,13 +79,13 @@ class ImageSet(Pooled):
     Attributes:
         reader: torchvision's class.
         folder: the folder under the root.
-        files: size of each file in bytes; torchvision takes a half-written idx file for a whole one. Null: it knows.
+        files: names of the files.
         scaling: the published mean and deviation of the training pixels, for each channel.
     """
 
     reader: ClassVar[str]
     folder: ClassVar[str]
-    files: ClassVar[Mapping[str, int | None]]
+    files: ClassVar[tuple[str, ...]]
     scaling: ClassVar[Scaling]
     classes: ClassVar[int] = 10
 
@@ -108,7 +97,7 @@ class ImageSet(Pooled):
         """
         root = request.root if request.root is not None else default_root()
         if self.missing(root):
-            reason = download(self.reader, root, self.folder, list(self.files))
+            reason = download(self.reader, root, self.folder, self.files)
             if missing := self.missing(root):
                 raise UserError(self._advice(root, missing, reason), key="data.name")
         try:
@@ -119,9 +108,8 @@ class ImageSet(Pooled):
             raise UserError(text, key="data.name") from None
 
     def missing(self, root: Path) -> list[str]:
-        """The files that are absent or not of the right size."""
-        found = {name: _size(root / self.folder / name) for name in self.files}
-        return [name for name, size in self.files.items() if found[name] < 0 or found[name] != (size or found[name])]
+        """The files that are absent."""
+        return [name for name in self.files if not (root / self.folder / name).is_file()]
 
     def _read(self, root: Path, train: bool) -> Records:
         images, labels = self._idx(root, train) if self.files is _IDX_FILES else self._by_torchvision(root, train)
@@ -145,9 +133,8 @@ class ImageSet(Pooled):
         return np.asarray(data_set.data), np.asarray(data_set.targets, dtype=np.int64)
 
     def _advice(self, root: Path, missing: list[str], reason: str) -> str:
-        whole = "" if len(missing) == len(self.files) else " (absent or not whole)"
         return (
-            f"{self.name} could not be downloaded ({reason}): put {', '.join(missing)}{whole} into "
+            f"{self.name} could not be downloaded ({reason}): put {', '.join(missing)} into "
             f"{root / self.folder}, or name the folder that holds {self.folder} by --data-root or H2FDP_DATA"
         )
 
@@ -159,7 +146,7 @@ class FashionMnist(ImageSet):
     name: Literal["fashion-mnist"] = "fashion-mnist"
     reader: ClassVar[str] = "FashionMNIST"
     folder: ClassVar[str] = "FashionMNIST/raw"
-    files: ClassVar[Mapping[str, int | None]] = _IDX_FILES
+    files: ClassVar[tuple[str, ...]] = _IDX_FILES
     scaling: ClassVar[Scaling] = Scaling(255.0, (0.2860,), (0.3530,))
 
 
@@ -170,7 +157,7 @@ class Mnist(ImageSet):
     name: Literal["mnist"] = "mnist"
     reader: ClassVar[str] = "MNIST"
     folder: ClassVar[str] = "MNIST/raw"
-    files: ClassVar[Mapping[str, int | None]] = _IDX_FILES
+    files: ClassVar[tuple[str, ...]] = _IDX_FILES
     scaling: ClassVar[Scaling] = Scaling(255.0, (0.1307,), (0.3081,))
 
 
@@ -181,7 +168,7 @@ class Cifar10(ImageSet):
     name: Literal["cifar10"] = "cifar10"
     reader: ClassVar[str] = "CIFAR10"
     folder: ClassVar[str] = "cifar-10-batches-py"
-    files: ClassVar[Mapping[str, int | None]] = _CIFAR_FILES
+    files: ClassVar[tuple[str, ...]] = _CIFAR_FILES
     scaling: ClassVar[Scaling] = Scaling(255.0, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
 
 
@@ -192,7 +179,7 @@ class Cifar100(ImageSet):
     name: Literal["cifar100"] = "cifar100"
     reader: ClassVar[str] = "CIFAR100"
     folder: ClassVar[str] = "cifar-100-python"
-    files: ClassVar[Mapping[str, int | None]] = {"train": None, "test": None, "meta": None}
+    files: ClassVar[tuple[str, ...]] = ("train", "test", "meta")
     scaling: ClassVar[Scaling] = Scaling(255.0, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
     classes: ClassVar[int] = 100
 
@@ -210,14 +197,7 @@ def user_cache() -> Path:
     return (Path(cache) if cache else Path.home() / ".cache") / "h2fdp"
 
 
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return -1
-
-
-def download(reader: str, root: Path, folder: str, files: list[str]) -> str:
+def download(reader: str, root: Path, folder: str, files: Sequence[str]) -> str:
     """Download torchvision's data set `reader` and put its files into root/folder.
 
     Torchvision writes where it reads and would take an interrupted file for a whole one at the next start. So it

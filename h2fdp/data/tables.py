@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import textwrap
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from pydantic import Field
 
 from h2fdp.config.fields import Expect, Number, Text
 from h2fdp.config.parsing import DECIMAL_COMMA, separated, separated_by
-from h2fdp.data.columns import holds_words, numbers_of, stated_column, usual_label
+from h2fdp.data.columns import holds_words, listed, numbers_of, stated_column, usual_label
 from h2fdp.data.files import KEY, Columned
 from h2fdp.data.source import TEST_SHARE, DataRequest, Pool, part_of, split_off, splits_of
 from h2fdp.errors import UserError, reason_of
@@ -89,7 +88,7 @@ class Table(Columned):
         if numbers and (0 in found or not 1 < len(found) <= _MOST_KINDS or any(each % 1 for each in found)):
             return None
         classes = sorted(map(int, found)) if numbers else sorted(found, key=str)
-        shown = textwrap.shorten(", ".join(map(str, classes)), 200, placeholder=" ...")
+        shown = listed([str(each) for each in classes])
         note(f"{shown}: these classes are those of the test records, which are public; data.classes states others")
         return classes
 
@@ -216,7 +215,7 @@ def section_of(file: Path, table: Table) -> str:
         values = frame[name].dropna()
         gaps, different = len(frame) - len(values), values.unique()
         few = len(different) <= min(_MOST_KINDS, max(2, len(frame) // 4))
-        listed = ", ".join(sorted(map(_scalar, different.tolist()))) if few else ""
+        words_of = ", ".join(sorted(map(_scalar, different.tolist()))) if few else ""
         said = f", gaps in {gaps} of {len(frame)} rows" if gaps else ""
         pairs = () if values.dtype.kind in "buif" else zip(different, numbers_of(values.drop_duplicates()), strict=True)
         words = [each for each, number in pairs if number is None]
@@ -226,7 +225,7 @@ def section_of(file: Path, table: Table) -> str:
             kinds = "regression"
             rows["ranges"].append(f"    {_scalar(name)}: []  # the label's lowest and highest value")
         elif name in labels:
-            kinds = f"  # {listed}; in order" if values.dtype.kind not in "buif" else f"  # {listed or 'numbers'}"
+            kinds = f"  # {words_of}; in order" if values.dtype.kind not in "buif" else f"  # {words_of or 'numbers'}"
         elif not holds_words(values):
             kind = "0 or 1" if set(different) <= {0, 1} else "whole numbers" if values.dtype.kind in "iu" else "numbers"
             kind += f" but for {', '.join(map(repr, words))} (a gap? then in missing)" if words else ""
@@ -234,12 +233,12 @@ def section_of(file: Path, table: Table) -> str:
             rows["ranges"].append(f"    {_scalar(name)}: []  # {kind}{told}")
         elif few:
             told = f"{said}: null stands for them" if gaps else ""
-            rows["categories"].append(f"    {_scalar(name)}: []  # {listed}{told}")
+            rows["categories"].append(f"    {_scalar(name)}: []  # {words_of}{told}")
         else:
             key = "text" if sum(" " in str(each) for each in different) > len(different) / 2 else "exclude"
             rows[key].append(f"    - {_scalar(name)}  # {len(different)} different texts{said}")
     stated = "" if label else "  # which column? --set data.label=COLUMN takes it out of the lists"
-    lines = [f"  {key}:\n" + "\n".join(listed) for key, listed in rows.items() if listed]
+    lines = [f"  {key}:\n" + "\n".join(each) for key, each in rows.items() if each]
     head = f"# {len(frame):,} records in {len(frame.columns)} columns.\n{_WHY}data:"
     kinds = kinds or "  # its values in order, if texts"
     task = "multilabel" if isinstance(label, list) else kinds if kinds == "regression" else ""

@@ -23,7 +23,7 @@ from h2fdp.models.finetuning import fine_tuned, kept_once, unused_adapter
 from h2fdp.models.libraries import library_module
 from h2fdp.models.registry import FIX, MODELS, ModelSection, start_of, tuning_of
 from h2fdp.models.weights import digest_of, load_parameters
-from h2fdp.wording import note
+from h2fdp.wording import note_once
 
 ModelSource = str | nn.Module | Callable[[], nn.Module]
 
@@ -184,7 +184,7 @@ def _fixed(function: Callable[[], nn.Module], stated: bool = True) -> nn.Module:
     what = {"group norm takes the place of batch norm in": replaced, "eval mode, for frozen parameters, in": kept}
     said = "; ".join(f"{text} {_some(names)}" for text, names in what.items() if names)
     if said or stated:
-        _say(said or "there is nothing to fix")
+        note_once(f"model.fix: {said or 'there is nothing to fix'}")
     return new.get(made, made)
 
 
@@ -197,11 +197,6 @@ def _is_frozen(made: nn.Module, name: str) -> bool:
 
 def _some(names: list[str]) -> str:
     return ", ".join(names) if len(names) < 5 else f"{', '.join(names[:3])} and {len(names) - 3} more"
-
-
-@cache  # a run builds its model several times
-def _say(text: str) -> None:
-    note(f"model.fix: {text}")
 
 
 def _mixes(layer: _BatchNorm) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
-from functools import cache, partial
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 from weakref import WeakValueDictionary
@@ -23,7 +23,7 @@ from torch.nn.parameter import UninitializedParameter
 
 from h2fdp.errors import UserError
 from h2fdp.models.registry import FineTuning, Lora
-from h2fdp.wording import note
+from h2fdp.wording import note_once
 
 _FIRST = 6  # names in a message
 
@@ -67,13 +67,8 @@ def fine_tuned(function: Callable[[], nn.Module], tuning: FineTuning) -> nn.Modu
     sizes = [sum(each.numel() for each in module.parameters() if each.requires_grad is kept) for kept in (True, False)]
     shown = [*sorted(trained)[:_FIRST], *["..."] * (len(trained) > _FIRST)]
     shown += [f"adapters of {len(adapted)} layers"] * bool(adapted)
-    _say(f"{sizes[0]:,} numbers are trained ({', '.join(shown)}), {sizes[1]:,} are frozen")
+    note_once(f"model: {sizes[0]:,} numbers are trained ({', '.join(shown)}), {sizes[1]:,} are frozen")
     return module
-
-
-@cache  # a run builds its model several times
-def _say(text: str) -> None:
-    note(f"model: {text}")
 
 
 def _fitting(patterns: Iterable[str], names: Iterable[str], key: str, what: str) -> Iterator[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from h2fdp.errors import UserError
-from h2fdp.wording import note
+from h2fdp.wording import note_once
 
 
 def load_parameters(
@@ -48,7 +47,7 @@ def load_parameters(
         state = {name: value for name, value in state.items() if name in wanted}
         stay = [name for name in fresh if name not in state or state[name].shape != wanted[name].shape]
         if other := [name for name in stay if name in state]:
-            _say(f"{key}: {', '.join(other)} begin at random numbers, as the file has them in other shapes")
+            note_once(f"{key}: {', '.join(other)} begin at random numbers, as the file has them in other shapes")
         state, wanted = ({name: each for name, each in own.items() if name not in stay} for own in (state, wanted))
         wanted = {name: each for name, each in wanted.items() if name in state or "num_batches_tracked" not in name}
     for name in sorted(wanted.keys() | state.keys()):
@@ -60,11 +59,6 @@ def load_parameters(
             raise UserError(f"{name} {found} in {file}; expected {expected}", key=key)
     module.load_state_dict({name: value.to(wanted[name].dtype) for name, value in state.items()}, strict=not frozen)
     return hashlib.sha256(content).hexdigest()
-
-
-@cache  # a run builds its model several times
-def _say(text: str) -> None:
-    note(text)
 
 
 def digest_of(source: Path) -> str:

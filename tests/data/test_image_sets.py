@@ -67,12 +67,12 @@ def test_missing_files_are_told_with_their_names_and_folder(tmp_path, capfd):
     assert not any(tmp_path.iterdir())
 
 
-def test_files_of_the_right_size_with_other_content_are_called_damaged(tmp_path):
+@pytest.mark.parametrize("size", [0, 12, 10_008])
+def test_files_with_other_content_are_called_damaged(tmp_path, size):
     folder = tmp_path / "FashionMNIST" / "raw"
     folder.mkdir(parents=True)
-    for name, size in FashionMnist.files.items():
-        with open(folder / name, "wb") as file:
-            file.truncate(size)
+    for name in FILES:
+        (folder / name).write_bytes(bytes(size))
     with pytest.raises(UserError, match=r"the files of fashion-mnist in .* are damaged"):
         read("fashion-mnist", tmp_path)
 

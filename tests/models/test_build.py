@@ -20,6 +20,7 @@ from h2fdp.models import construct
 from h2fdp.models.architectures import lstm
 from h2fdp.models.construct import ParameterLayout, build
 from h2fdp.models.registry import MODELS, ModelSection, describe
+from h2fdp.wording import note_once
 
 
 def size(name: str, shape: tuple[int, ...], classes: int = 10, **options: Any) -> int:
@@ -220,7 +221,7 @@ FIXED = {  # of `fix: true`: the layer, and what becomes of it
 def test_fix_replaces_batch_norm_that_is_trained_and_keeps_what_is_frozen(name, capsys):
     layer, expected = FIXED[name]
     source = read({"name": "tests.models.test_build:wrapped", "layer": layer, "fix": True})
-    construct._say.cache_clear()
+    note_once.cache_clear()
     fixed = construct.source_of(source, (1, 4, 4), 3)()[0]
     said = " ".join(capsys.readouterr().err.split())
     if expected is None:
@@ -260,7 +261,7 @@ class Headed(nn.Sequential):
 
 
 def test_fix_touches_no_frozen_layer_but_for_its_mode(capsys):
-    construct._say.cache_clear()
+    note_once.cache_clear()
     made = Headed()
     fixed = construct._fixed(lambda: made)
     said = " ".join(capsys.readouterr().err.split())

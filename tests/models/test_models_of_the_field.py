@@ -11,11 +11,12 @@ from torch.nn import functional
 
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.config import own_parts
-from h2fdp.models import construct, weights
+from h2fdp.models import weights
 from h2fdp.models.construct import ParameterLayout, begin, build, builder_of
 from h2fdp.models.registry import CHOICES
 from h2fdp.training.gradients.rule import gradient_rule
 from h2fdp.training.losses import CROSS_ENTROPY, RecordLoss
+from h2fdp.wording import note_once
 
 IMAGES, WORDS = (3, 8, 8), (6,)
 NAMED = {  # name -> options, shape of a record, of its scores
@@ -158,7 +159,7 @@ def said(capsys):
 
 
 def test_a_module_of_torchvision_has_the_classes_and_channels_of_the_data_and_group_norm(capsys):
-    construct._say.cache_clear()
+    note_once.cache_clear()
     module = made({"name": "torchvision:shufflenet_v2_x0_5"}, (1, 32, 32), (3,))
     told = said(capsys)
     assert "model.fix: group norm takes the place of batch norm in conv1.1, stage2.0.branch1.1, " in told
@@ -171,7 +172,7 @@ def test_a_module_of_torchvision_has_the_classes_and_channels_of_the_data_and_gr
 def test_weights_of_torchvision_keep_their_batch_norm_and_another_head_begins_at_random(tmp_path, capsys):
     from torchvision.models import shufflenet_v2_x0_5
 
-    weights._say.cache_clear()
+    note_once.cache_clear()
     theirs = shufflenet_v2_x0_5().eval()
     for each in theirs.buffers():  # as after training
         each.data = each + torch.rand_like(each) if each.is_floating_point() else each
