@@ -97,6 +97,16 @@ def judged_by(known: Mapping[str, Any]) -> Score:
     return next((score for name, score in SCORES.items() if known.get(name) is not None), SCORES["accuracy"])
 
 
+def short_score(known: Mapping[str, Any]) -> str:
+    """The score that a run is judged by, with its column; empty where it has none yet.
+
+    >>> short_score({"accuracy": 0.8, "loss": 0.5}), short_score({"loss": 0.5})
+    ('accuracy 0.8000', '')
+    """
+    score = judged_by(known)
+    return "" if known.get(score.column) is None else score.short(known[score.column])
+
+
 _WHOLE = re.compile(r"`[^`]*`|\"[^\"]*\"|: h2fdp .*|h2fdp [a-z]+(?: --\S+)*")  # what is copied: quoted, or a command
 
 
@@ -219,10 +229,7 @@ def words_of(row: dict[str, Any], target: Target | None = None, most: int | None
         most: columns; what it cost is left out where it takes more.
         target: of the account; the epsilon of its observers is said then, else the largest of all.
     """
-    parts = []
-    score = judged_by(row)
-    if (value := row.get(score.column)) is not None:
-        parts.append(score.short(value))
+    parts = [score] if (score := short_score(row)) else []
     accounted = {key.removeprefix("epsilon_"): row[key] for key in row if key.startswith("epsilon_")}
     watched = None if target is None else target.observers
     epsilons = [

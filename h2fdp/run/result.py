@@ -55,7 +55,7 @@ from h2fdp.run.privacy import RunPrivacy
 from h2fdp.run.recorders import RunState, signal_step
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime import chosen_backend
-from h2fdp.wording import curve_svg, facts_html, judged_by, word
+from h2fdp.wording import curve_svg, facts_html, judged_by, short_score, word
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -164,9 +164,7 @@ class Run:
 
     def __repr__(self) -> str:
         summary = read_summary(self.directory) or {}
-        score = judged_by(summary)
-        value = summary.get(score.column)
-        reached = "" if value is None else f", {score.short(value)} after {summary.get('intervals')} intervals"
+        reached = f", {score} after {summary.get('intervals')} intervals" if (score := short_score(summary)) else ""
         return f"Run({str(self.directory)!r}: {summary.get('state', 'no summary')}{reached})"
 
     def _repr_html_(self) -> str:

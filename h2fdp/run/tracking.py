@@ -24,7 +24,7 @@ from h2fdp.records.atomic import write_text
 from h2fdp.run.live_accounts import Row
 from h2fdp.run.recorders import OnInterval, Recorder, RunCallbacks
 from h2fdp.run.setup import accountant_of
-from h2fdp.wording import advance, judged_by, progress_bar, word
+from h2fdp.wording import advance, progress_bar, short_score
 
 
 @contextmanager
@@ -33,9 +33,7 @@ def shown(total: int, progress: bool | None, on_interval: OnInterval | None) -> 
     with progress_bar(total, progress) as bar:
 
         def both(row: dict[str, Any]) -> None:
-            score = judged_by(row)
-            value = row.get(score.column)
-            advance(bar, row["interval"], "" if value is None else f"{score.column} {word(float(value))}")
+            advance(bar, row["interval"], short_score(row))
             if on_interval is not None:
                 on_interval(row)
 

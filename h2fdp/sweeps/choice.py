@@ -29,7 +29,7 @@ from h2fdp.run.network_plan import NetworkPlan, plan_of, squares_by_server
 from h2fdp.run.prelude import distance_of
 from h2fdp.sweeps.asked import EPSILON, WHERE, Asked, listed_in
 from h2fdp.sweeps.curve import Curve
-from h2fdp.sweeps.one_curve import CurveMaker, NetworkPlans, directory_of
+from h2fdp.sweeps.one_curve import CurveMaker, directory_of
 from h2fdp.sweeps.plan import SharedInputs
 from h2fdp.sweeps.pool import WorkOptions
 from h2fdp.wording import counted, note
@@ -276,9 +276,8 @@ def choose_trust(
         offer = TrustOffer(config, topology, section, shared)
         directory = directory_of(config, out)
         with locked(directory, str(directory), WHERE):
-            plans = NetworkPlans(shared, directory / "plans.json")
-            plans.keep()
-            maker = CurveMaker(document, tuple(own), shared, options, plans, directory)
+            maker = CurveMaker(document, tuple(own), shared, options, directory)
+            maker.plans.keep()
             return _chosen(offer, maker, accuracy, price, joules)
     except UserError as error:
         raise located(error, document, own) from error.__cause__

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from h2fdp.reports.sweep_numbers import means_with_intervals
 from h2fdp.run.identity import package_digest
 from h2fdp.runtime.placement import usable_cpus
 from h2fdp.sweeps.grid import SWEEP, word
-from h2fdp.sweeps.plan import PlannedRun, SharedInputs, SweepPlan
+from h2fdp.sweeps.plan import SharedInputs, SweepPlan
 from h2fdp.sweeps.pool import Pool, WorkOptions
 from h2fdp.sweeps.task import Outcome, SweepDirectory, SweepEntry, Task, read_entries, remove_run, write_entries
 from h2fdp.wording import SCORED
@@ -52,7 +52,8 @@ def conduct(plan: SweepPlan, path: Path, shared: SharedInputs, options: WorkOpti
             raise UserError(_told(changed))
         names = [planned.point.name for planned in plan.runs]
         stand = set(directory.finished(names)) - changed.keys()
-        _check_data((each for each in plan.runs if each.point.name not in stand), plan, shared)
+        left = (each for each in plan.runs if each.point.name not in stand)
+        shared.check_data(shared.experiment(plan.document, each.settings) for each in left)
         for name in changed:
             remove_run(directory.run(name))
         (directory.path / "runs").mkdir(exist_ok=True)
@@ -109,26 +110,6 @@ def _told(changed: Mapping[str, Problem]) -> list[Problem]:
         for first, *more in list(alike.values())[:_MOST_PROBLEMS]
     ]
     return [*lines, Problem("add --overwrite (overwrite=True) to repeat these runs, or choose another --out")]
-
-
-def _check_data(left: Iterable[PlannedRun], plan: SweepPlan, shared: SharedInputs) -> None:
-    """Refuse a sweep if the data of none of the runs that are left can be read: reported once, and not by every run."""
-    problems: list[Problem] = []
-    tried = set()
-    for planned in left:
-        request = shared.request(*shared.experiment(plan.document, planned.settings))
-        if request is None:
-            return
-        if request.origin not in tried:
-            tried.add(request.origin)
-            try:
-                shared.read(request)
-            except UserError as error:
-                problems += error.problems
-            else:
-                return
-    if problems:
-        raise UserError(problems)
 
 
 def _write_states(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from h2fdp.sweeps.grid import SWEEP
 from h2fdp.sweeps.plan import SharedInputs, SweepPlan, digest_of, planned_sweep
 from h2fdp.sweeps.pool import Stopped, WorkOptions
 from h2fdp.sweeps.task import SweepDirectory
-from h2fdp.wording import SCORES, judged_by, note, noted_if_long, progress_bar
+from h2fdp.wording import SCORES, Score, judged_by, note, noted_if_long, progress_bar
 
 MOST_RUNS = 60  # of networks that have to be run: more are a sweep of the user's
 
@@ -104,8 +105,8 @@ class Studied:
     def best(self) -> Asked | None:
         """The network of the best score that spends no more than `joules`; None where all spend more."""
         affordable = [each for each in self.networks if each.plan and each.plan.joules <= (self.joules or np.inf)]
-        sign = -1 if SCORES[self.score].falls else 1
-        known = [(sign * (each.score if self.curve else each.measured), each) for each in affordable]
+        signed = SCORES[self.score].signed
+        known = [(signed(each.score if self.curve else each.measured), each) for each in affordable]
         return max(known, key=lambda each: each[0], default=(0.0, None))[1]
 
     def as_dict(self) -> dict[str, Any]:
@@ -130,8 +131,12 @@ class CurveMaker:
     settings: tuple[Setting, ...]
     shared: SharedInputs
     options: WorkOptions
-    plans: NetworkPlans
     directory: Path
+
+    @cached_property
+    def plans(self) -> NetworkPlans:
+        """The plans in the study's directory."""
+        return NetworkPlans(self.shared, self.directory / _PLANS)
 
     def plan(self, networks: Sequence[Asked]) -> str:
         """Plan networks, and say what accuracy depends on besides noise; empty for nothing."""
@@ -168,8 +173,7 @@ class CurveMaker:
         with noted_if_long("planning the runs of the curve"):
             noise = [self.plans.of(self.document, (*rest, *settings)).noise for settings, _ in runs]
         self.plans.keep()
-        score = judged_by(runs[0][1].summary)
-        scores = [float(run.metrics[score.column].iloc[-1]) for _, run in runs]
+        score, scores = _last_scores(runs)
         levels = [next(each.value for each in settings if each.key == EPSILON) for settings, _ in runs]
         return Curve.of_runs(noise, scores, score.falls, levels), list(zip(noise, scores, strict=True)), score.column
 
@@ -185,9 +189,9 @@ class CurveMaker:
     def measure(self, name: str, networks: Sequence[Asked]) -> str:
         """Run these networks; the name of their score."""
         runs = self.run(name, *self.sweep(networks))
-        score = judged_by(runs[0][1].summary)
-        for network, (_, run) in zip(networks, runs, strict=True):
-            network.measured = float(run.metrics[score.column].iloc[-1])
+        score, scores = _last_scores(runs)
+        for network, measured in zip(networks, scores, strict=True):
+            network.measured = measured
         return score.column
 
     def of_grid(self, base: Sequence[Setting], grid: dict[str, Any]) -> SweepPlan:
@@ -214,6 +218,12 @@ class CurveMaker:
 
 
 _PLANS = "plans.json"
+
+
+def _last_scores(runs: Sequence[tuple[Any, Run]]) -> tuple[Score, list[float]]:
+    """The score that runs are judged by, and that of each at its end."""
+    score = judged_by(runs[0][1].summary)
+    return score, [float(run.metrics[score.column].iloc[-1]) for _, run in runs]
 
 
 def directory_of(config: ExperimentFile, out: Path | None) -> Path:
@@ -249,9 +259,8 @@ def carry_out(
     section = config.study or StudySection()
     directory = directory_of(config, out)
     networks = asked_in(document, settings, section, config.privacy.epsilon)
-    path = directory / _PLANS
     with locked(directory, str(directory), WHERE):
-        maker = CurveMaker(document, tuple(settings), shared, options, NetworkPlans(shared, path), directory)
+        maker = CurveMaker(document, tuple(settings), shared, options, directory)
         why = maker.plan(networks)
         curve: Curve | None = None
         runs: list[tuple[float, float]] = []

@@ -6,7 +6,7 @@ What the runs of one process have in common is made once: drawn topologies, the 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -106,14 +106,27 @@ class SharedInputs:
         groups = [(subnet.name, subnet.size) for subnet in topology.subnets]
         return DataRequest(config.data, groups, Streams(config.seed), self.root)
 
-    def read(self, request: DataRequest) -> None:
-        """Read the records of a data set, to find out whether that is possible; drawn ones always are.
+    def check_data(self, experiments: Iterable[tuple[ExperimentFile, Topology]]) -> None:
+        """Refuse runs if the data of none of them can be read: reported once, and not by every run.
 
         Raises:
-            UserError: it is not.
+            UserError: they cannot; drawn ones always can.
         """
-        if request.options.on_disk:
-            self._pool(request)
+        problems, tried = list[Problem](), set[Hashable]()
+        for config, topology in experiments:
+            request = self.request(config, topology)
+            if request is None or not request.options.on_disk:
+                return
+            if request.origin not in tried:
+                tried.add(request.origin)
+                try:
+                    self._pool(request)
+                except UserError as error:
+                    problems += error.problems
+                else:
+                    return
+        if problems:
+            raise UserError(problems)
 
     def _topology(self, document: Document, wanted: str | dict[str, Any], seed: int, settings: Settings) -> Topology:
         values = [(key, value) for key, value, _ in settings]

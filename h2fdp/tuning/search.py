@@ -110,11 +110,10 @@ def _check_data(plan: TunePlan) -> None:
     """Refuse a search whose data cannot be read, once and before anything is written."""
     _, point = plan.space.checked_points()[0]
     try:
-        request = plan.shared.request(*plan.experiment(plan.trial_settings(point, 0)))
+        first = plan.experiment(plan.trial_settings(point, 0))
     except UserError:  # these values do not fit each other; trials with other values report on their data
         return
-    if request is not None:
-        plan.shared.read(request)
+    plan.shared.check_data([first])
 
 
 def _chosen(plan: TunePlan) -> dict[str, Drawn]:
