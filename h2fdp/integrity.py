@@ -14,21 +14,10 @@ from typing import Any
 from h2fdp.config import read_document
 from h2fdp.errors import Problem, UserError, no_directory
 from h2fdp.network import read as read_topology
-from h2fdp.records import (
-    SCHEMA_VERSION,
-    Mark,
-    RunDirectory,
-    check_lines,
-    check_start,
-    in_use,
-    noise_key,
-    read_json_lines,
-    read_summary,
-    state_of,
-)
+from h2fdp.records import noise_key
 from h2fdp.records.checkpoint import read_checkpoint
-from h2fdp.records.directory import SUMMARY
-from h2fdp.records.json_lines import sums_path
+from h2fdp.records.directory import SCHEMA_VERSION, SUMMARY, RunDirectory, in_use, read_summary, state_of
+from h2fdp.records.json_lines import Mark, check_lines, check_start, read_json_lines, sums_path
 from h2fdp.records.tables import read_table
 from h2fdp.run.privacy import RunPrivacy, releases_of_ledger
 from h2fdp.run.result import FINISHED

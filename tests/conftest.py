@@ -137,7 +137,7 @@ def _every_run_is_intact() -> Iterator[None]:
     of the time of a small run, and the others of a test are like these. By thirds of the functions, as random cases.
     """
     from h2fdp.integrity import ENDED, found_in
-    from h2fdp.records import RunDirectory, in_use
+    from h2fdp.records.directory import RunDirectory, in_use
 
     write, tests, ended = RunDirectory.write_summary, set[str](), set[Path]()
 

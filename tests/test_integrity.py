@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 import h2fdp
 from h2fdp import Experiment, Topology
 from h2fdp.cli.main import app
-from h2fdp.records import RunDirectory, read_summary
+from h2fdp.records.directory import RunDirectory, read_summary
 from h2fdp.records.json_lines import write_sums
 from h2fdp.run.loop import start_run
 from h2fdp.run.recorders import RunCallbacks

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from h2fdp.records import RunDirectory
+from h2fdp.records.directory import RunDirectory
 from tests import tiers
 
 TRUE = "/bin/true"

@@ -10,8 +10,9 @@ import torch
 
 import h2fdp
 from h2fdp import Experiment, UserError
-from h2fdp.records import RunDirectory, noise_key
+from h2fdp.records import noise_key
 from h2fdp.records.checkpoint import save_checkpoint
+from h2fdp.records.directory import RunDirectory
 
 PACKAGE = Path(h2fdp.__file__).parent
 FORBIDDEN = {"eval", "exec", "pickle.load", "pickle.loads", "marshal.loads", "os.system", "shelve.open"}

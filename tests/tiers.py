@@ -146,7 +146,7 @@ class Tiers:
 
     def pytest_collection_finish(self) -> None:
         """Where tests are run. The process that hands them out to workers collects none, and needs no package."""
-        from h2fdp.records import RunDirectory
+        from h2fdp.records.directory import RunDirectory
 
         self._guard(RunDirectory, "write_summary", "run", "makes a run")
         self._guard(subprocess.Popen, "__init__", "process", "starts a process")

@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from h2fdp import Experiment
-from h2fdp.costs import NetworkCosts, PowerRule
+from h2fdp.costs.device_costs import PowerRule
+from h2fdp.costs.messages import NetworkCosts
 from h2fdp.protocol import InProcessNodes
 
 POWERS_DBM = (24.0, 20.0, 16.0, 12.0, 8.0, 4.0, 0.0)

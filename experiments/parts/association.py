@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 
 from experiments.programs import told
 from h2fdp import Experiment, Topology, UserError
-from h2fdp.costs import Tasks, interval_cost
+from h2fdp.costs.interval_cost import interval_cost
+from h2fdp.costs.traffic import Tasks
 from h2fdp.data.federated import FederatedData, label_counts
 from h2fdp.experiment.network import check_network
 from h2fdp.models.construct import ParameterLayout, builder_of

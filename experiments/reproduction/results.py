@@ -13,7 +13,7 @@ import yaml
 
 from experiments.reproduction.points import Point, is_at
 from h2fdp.errors import UserError
-from h2fdp.records import read_summary
+from h2fdp.records.directory import read_summary
 from h2fdp.sweeps.grid import word
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ import numpy as np
 
 from experiments.programs import require
 from experiments.resource_budget.drift import BudgetPrices
-from h2fdp.costs import Tasks, interval_cost
+from h2fdp.costs.interval_cost import interval_cost
+from h2fdp.costs.traffic import Tasks
 from h2fdp.schedules import ScheduleContext, draw_participants
 
 Prices = Callable[[int], tuple[float, float]]

@@ -48,7 +48,7 @@ def calibrate_command(
 
 def print_accounts(report: dict[str, Any]) -> None:
     """The observers' numbers and verdicts of a `privacy_report`, and what belongs to them."""
-    from h2fdp.privacy.own_targets import in_words
+    from h2fdp.privacy.own_targets import facts_of
 
     rows = [{"observer": observer, **numbers} for observer, numbers in report["observers"].items()]
     about = "" if report["adjacency"] == "null-record" else f" (neighbours: {report['adjacency']})"
@@ -60,7 +60,7 @@ def print_accounts(report: dict[str, Any]) -> None:
         "rdp, pld: upper bounds from all releases (-: nothing is released); coarse: a simpler, larger one",
         f"met: rdp or pld is at most {judged}; open: neither is",
     ]
-    lines += [f"own epsilon: {in_words(report['targets'])}"] if report["targets"] else []
+    lines += [f"{name}: {text}" for name, text in facts_of(report["targets"]).items()]
     if report["factor"] != 1.0:
         formula = any(each["claimed"] is not None for each in report["observers"].values())
         whose = "the paper's noise" if formula else "the first noise"
@@ -138,7 +138,7 @@ def card_command(
     as_json: AsJson = False,
 ) -> None:
     """Say what no attack of each observer exceeds: mu, true-positive rates, reconstruction, and what that assumes."""
-    from h2fdp.privacy.own_targets import in_words
+    from h2fdp.privacy.own_targets import facts_of
     from h2fdp.privacy.statement import CARD
     from h2fdp.run.privacy import RunPrivacy
 
@@ -153,7 +153,7 @@ def card_command(
     print_table(rows, title=f"what no attack exceeds, about the worst {card['protected']} of each observer")
     by = f"{card['delta']:g}, by {card['accountant']}"
     facts = {"protected": card["protected"], "neighbours": card["neighbours"], "delta": by, **card["assumed"]}
-    print_facts(facts | ({"own epsilon": in_words(card["targets"])} if card["targets"] else {}))
+    print_facts(facts | facts_of(card["targets"]))
     for note in card["notes"]:
         print_text(note)
 

@@ -260,7 +260,7 @@ def show_result(summary: dict[str, Any], directory: Path, learned: Mapping[str, 
         learned: see `learned`.
     """
     from h2fdp.costs.kinds import extras_in_words
-    from h2fdp.privacy.own_targets import in_words
+    from h2fdp.privacy.own_targets import facts_of
     from h2fdp.privacy.places import ADDED_BY
 
     judged = judged_by(summary)
@@ -284,8 +284,7 @@ def show_result(summary: dict[str, Any], directory: Path, learned: Mapping[str, 
         facts["epsilon"] = "none (no noise)"
     elif summary["privacy"] and summary["privacy"]["worst"]:
         facts["epsilon"] = _epsilons(summary["privacy"], summary["accountant"])
-        if own := summary["privacy"].get("targets"):
-            facts["own epsilon"] = in_words(own)
+        facts |= facts_of(summary["privacy"].get("targets", ()))
         for each in summary["privacy"]["notes"]:
             name, _, text = each.partition(": ")
             facts[name] = text

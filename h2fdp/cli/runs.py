@@ -37,8 +37,7 @@ def _with_state(path: Path, summary: dict[str, Any]) -> dict[str, Any]:
         UserError: the configuration or the metrics of a run that has not ended are damaged.
     """
     from h2fdp.config import read_document
-    from h2fdp.records import RunDirectory, state_of
-    from h2fdp.records.directory import reached
+    from h2fdp.records.directory import RunDirectory, reached, state_of
     from h2fdp.records.tables import read_table
 
     state, directory = state_of(path, summary), RunDirectory(path)
@@ -67,15 +66,16 @@ def _name(run: Path, directories: list[Path]) -> str:
 
 def _row(name: str, summary: dict[str, Any], scores: Iterable[str]) -> dict[str, Any]:
     """The row of a run: its scores, the epsilon of the worst observer by `pld`, its time."""
-    worst, planned = (summary.get("privacy") or {}).get("worst") or {}, summary.get("planned_intervals")
-    since = summary.get("not_finite_from")
+    from h2fdp.records.directory import worst_epsilons
+
+    planned, since = summary.get("planned_intervals"), summary.get("not_finite_from")
     return {
         "run": name,
         **{key: summary.get(key) for key in _COLUMNS},
         **({"intervals": f"{summary['intervals']} of {planned}"} if planned else {}),
         **({} if since is None else {"state": f"{summary['state']}, not finite from {since}"}),
         **{score: summary.get(score) for score in scores},
-        "pld": "leaks" if summary.get("leaking") else max((each["pld"] for each in worst.values()), default=None),
+        "pld": "leaks" if summary.get("leaking") else max(worst_epsilons(summary).values(), default=None),
         "wall s": summary.get("wall_s"),
     }
 
@@ -117,7 +117,7 @@ def runs_command(
 
 def _summaries(directory: Path) -> list[tuple[Path, dict[str, Any]]]:
     """The summaries of the directory itself, of runs in it, and of runs of sweeps in it; a damaged one is noted."""
-    from h2fdp.records import read_summary
+    from h2fdp.records.directory import read_summary
 
     homes = [directory, directory / "runs", *(path / "runs" for path in _folders(directory))]
     summaries: list[tuple[Path, dict[str, Any]]] = []

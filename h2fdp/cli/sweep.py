@@ -115,7 +115,7 @@ def _show(sweep: Sweep, finished: int) -> None:
 
 def _not_finite(sweep: Sweep) -> Iterator[tuple[str, int]]:
     """Runs that ended without a finite test loss, and since which interval."""
-    from h2fdp.records import read_summary
+    from h2fdp.records.directory import read_summary
 
     for name in sweep.names:
         summary = read_summary(sweep.directory / "runs" / name) or {}

@@ -115,17 +115,18 @@ def of_targets(
     return found
 
 
-def in_words(groups: Sequence[Mapping[str, Any]], most: int = 4) -> str:
-    """A line about what `of_targets` returns, first about those that are not met.
+def facts_of(groups: Sequence[Mapping[str, Any]], most: int = 4) -> dict[str, str]:
+    """The fact that every text about accounts has of `of_targets`, first of those that are not met; empty without any.
 
-    >>> in_words([{"target": 0.5, "devices": 5, "accounted": {"edge": 0.6}, "largest": 0.4, "verdict": "met"}])
-    '0.5 for 5 devices: at most 0.4, met'
+    >>> facts_of([{"target": 0.5, "devices": 5, "accounted": {"edge": 0.6}, "largest": 0.4, "verdict": "met"}])
+    {'own epsilon': '0.5 for 5 devices: at most 0.4, met'}
     """
     ordered, words = sorted(groups, key=lambda each: each["verdict"] == "met"), []
     for each in ordered[:most]:
         devices = counted(each["devices"], "device")
         words.append(f"{each['target']:.4g} for {devices}: at most {each['largest']:.3g}, {each['verdict']}")
-    return "; ".join([*words, *(f"{len(ordered) - most} more" for _ in ordered[most:][:1])])
+    words += [f"{len(ordered) - most} more"] if len(ordered) > most else []
+    return {"own epsilon": "; ".join(words)} if words else {}
 
 
 @NETWORK_REFUSALS.register

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from h2fdp.costs import Batteries, Tasks
+from h2fdp.costs.batteries import Batteries
+from h2fdp.costs.traffic import Tasks
 from h2fdp.data.records import Rows
 from h2fdp.streams import PER_STEP, Streams
 

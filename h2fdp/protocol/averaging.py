@@ -10,7 +10,7 @@ from typing import get_args
 import numpy as np
 
 from h2fdp.algorithms.aggregation import Aggregation, Contributions, Link, WeightedAverage, upload_weights
-from h2fdp.costs import Tasks
+from h2fdp.costs.traffic import Tasks
 from h2fdp.errors import UserError
 from h2fdp.privacy import Mechanism
 from h2fdp.privacy.views import Vector

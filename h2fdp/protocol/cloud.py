@@ -15,7 +15,7 @@ from h2fdp.algorithms import ServerUpdate, Uploaded
 from h2fdp.algorithms.aggregation import weighted_sum
 from h2fdp.algorithms.fedavg import Average
 from h2fdp.algorithms.server_update import models_of_children
-from h2fdp.costs import Charge
+from h2fdp.costs.batteries import Charge
 from h2fdp.errors import UserError
 from h2fdp.network import Lies
 from h2fdp.privacy import Pipeline, Release, add_gaussian_noise

@@ -8,16 +8,11 @@ from functools import cached_property
 
 import numpy as np
 
-from h2fdp.costs import (
-    Charge,
-    ExchangeSizes,
-    IntervalCost,
-    NetworkCosts,
-    Tasks,
-    interval_cost,
-    with_waiting,
-)
+from h2fdp.costs.batteries import Charge
+from h2fdp.costs.interval_cost import IntervalCost, interval_cost, with_waiting
 from h2fdp.costs.kinds import counted_in
+from h2fdp.costs.messages import NetworkCosts
+from h2fdp.costs.traffic import ExchangeSizes, Tasks
 from h2fdp.network import CLOUD, Topology
 from h2fdp.network.devices import Floats
 from h2fdp.privacy import AggregationKind, Mechanism, Merged

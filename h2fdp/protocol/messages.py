@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from h2fdp.costs import Tasks
+from h2fdp.costs.traffic import Tasks
 from h2fdp.data.records import Rows
 from h2fdp.privacy.mechanisms.pipeline import NO_FACTS, StageFacts
 from h2fdp.privacy.places import Segment

@@ -8,7 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from h2fdp.costs import Batteries, Charge, Tasks
+from h2fdp.costs.batteries import Batteries, Charge
+from h2fdp.costs.traffic import Tasks
 from h2fdp.network.mobility import Visits
 from h2fdp.privacy import Mechanism, Pipeline, Span, Tolerance
 from h2fdp.privacy.mechanisms.pipeline import PlannedSum, StageFacts

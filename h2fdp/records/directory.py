@@ -308,6 +308,12 @@ def read_summary(run: Path) -> dict[str, Any] | None:
     return read_checked_json(run / SUMMARY)
 
 
+def worst_epsilons(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Observer -> its epsilon of the worst device by `pld`, of a run with an account; null where that is infinite."""
+    worst = (summary.get("privacy") or {}).get("worst") or {}
+    return {observer: numbers.get("pld") for observer, numbers in worst.items()}
+
+
 def reached(metrics: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     """The progress of a run that still runs, or was killed, by these columns; its summary is of when it began."""
     columns = {name: [value for value in column if value is not None] for name, column in metrics.items()}

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from h2fdp.config.parsing import dotted
-from h2fdp.costs import COSTS
+from h2fdp.costs.kinds import COSTS
 from h2fdp.network.summary import headline, motion
 from h2fdp.privacy import OBSERVERS, Observer, noise_placement_of, observers_beside
 from h2fdp.privacy.mechanisms.compression import link_in_words

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +17,8 @@ from h2fdp.privacy import Accounts, observers_beside
 from h2fdp.privacy.mechanisms.noise_placement import simulated
 from h2fdp.privacy.places import ADDED_BY, OBSERVERS, ReleaseKind, observers
 from h2fdp.privacy.releases import release_of, rows_in
-from h2fdp.records import RunDirectory, check_lines, read_json_lines, read_summary, state_of
+from h2fdp.records.directory import RunDirectory, read_summary, state_of
+from h2fdp.records.json_lines import check_lines, read_json_lines
 from h2fdp.records.tables import read_table
 from h2fdp.reports.decisions import decision_columns
 from h2fdp.reports.figures import Column, Series, places
@@ -37,7 +37,7 @@ def noise_columns(rows: Iterable[dict[str, Any]], intervals: Sequence[int]) -> d
     Args:
         rows: of the ledger, in its order.
     """
-    by_kind: dict[tuple[int, str, str], list[float]] = {}
+    by_kind: dict[tuple[int, str, str], list[tuple[int, float]]] = {}  # how many have each noise
     by_devices: set[str] = set()
     for row in rows:
         if row["observer"] == "edge":
@@ -49,21 +49,16 @@ def noise_columns(rows: Iterable[dict[str, Any]], intervals: Sequence[int]) -> d
             adder, weight = "cloud", 1
         else:
             continue
-        noise = row["noise_std"]
-        seen = by_kind.setdefault((row["interval"], row["kind"], adder), [0.0, 0.0, math.inf, 0.0])
-        seen[0] += weight * noise
-        seen[1] += weight
-        seen[2] = min(seen[2], noise)
-        seen[3] = max(seen[3], noise)
+        by_kind.setdefault((row["interval"], row["kind"], adder), []).append((weight, row["noise_std"]))
     columns: dict[str, Column] = {}
     for kind in KINDS:
         for adder in ADDERS:
             cells = [by_kind.get((interval, kind, adder)) for interval in intervals]
             if any(cells):
                 name = f"noise_{kind}_{adder}"
-                columns[name] = [cell and cell[0] / cell[1] for cell in cells]
-                columns[f"{name}_low"] = [cell and cell[2] for cell in cells]
-                columns[f"{name}_high"] = [cell and cell[3] for cell in cells]
+                columns[name] = [cell and sum(n * std for n, std in cell) / sum(n for n, _ in cell) for cell in cells]
+                for end, of in (("low", min), ("high", max)):
+                    columns[f"{name}_{end}"] = [cell and of(std for _, std in cell) for cell in cells]
     return columns
 
 

@@ -18,9 +18,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from h2fdp.costs import COSTS
+from h2fdp.costs.kinds import COSTS
 from h2fdp.errors import UserError, no_directory, not_one_of
-from h2fdp.records import read_summary
+from h2fdp.records.directory import read_summary, worst_epsilons
 from h2fdp.records.tables import read_table
 from h2fdp.reports.sweep_view import SEED, STATE, SweepView, choices_of, footnote_of, is_sweep, shortened_keys, word
 from h2fdp.wording import SCORES, Score, judged_by
@@ -296,7 +296,8 @@ def _numbers(
     """A row for each run, a column for each measure; NaN where a run does not have it."""
     table = table.reindex(columns=["run", *dict.fromkeys(measure.column for measure in MEASURES.values())])
     last = table.groupby("run", sort=False).last()  # the last value of each column
-    last["epsilon"] = [_epsilon(summaries[name]) for name in last.index]
+    worst = [worst_epsilons(summaries[name]).values() for name in last.index]
+    last["epsilon"] = [max((_NAN if each is None else each for each in several), default=_NAN) for several in worst]
     arrived = table[score.reached(table[score.column], _NAN if target is None else target)]
     reached = arrived.drop_duplicates("run").set_index("run").reindex(last.index)
     columns = {
@@ -304,11 +305,6 @@ def _numbers(
         for name, measure in MEASURES.items()
     }
     return pd.DataFrame(columns)
-
-
-def _epsilon(summary: Mapping[str, Any]) -> float:
-    worst = ((summary.get("privacy") or {}).get("worst") or {}).values()
-    return max((_NAN if each.get("pld") is None else float(each["pld"]) for each in worst), default=_NAN)
 
 
 def _cells(numbers: np.ndarray, *, differences: bool = False) -> dict[str, Cell]:

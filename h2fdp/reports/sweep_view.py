@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from h2fdp.costs import COSTS
+from h2fdp.costs.kinds import COSTS
 from h2fdp.errors import UserError
 from h2fdp.privacy.places import UNTARGETED
-from h2fdp.records import read_summary
 from h2fdp.records.atomic import read_checked_json
+from h2fdp.records.directory import read_summary
 from h2fdp.reports.decisions import schedule
 from h2fdp.reports.figures import Column, Explorer, ReportSection, Series, Table, number, places
 from h2fdp.reports.results import epsilon_figures, known_columns, lead_of, observers_in, training

@@ -22,8 +22,8 @@ from h2fdp.config.parsing import text_of, values_of
 from h2fdp.errors import Problem, UserError
 from h2fdp.network import Topology
 from h2fdp.privacy import noise_placement_of
-from h2fdp.records import versions
 from h2fdp.records.atomic import json_values, output_file, write_text
+from h2fdp.records.directory import versions
 from h2fdp.reports.decisions import decision_table, schedule
 from h2fdp.reports.figures import (
     AXES,

@@ -30,8 +30,8 @@ from h2fdp.methods import name_of
 from h2fdp.network import Topology
 from h2fdp.network.files import yaml_text
 from h2fdp.network.graphs import graph_of, tree_document
-from h2fdp.records import check_lines
 from h2fdp.records.directory import new_directory
+from h2fdp.records.json_lines import check_lines
 from h2fdp.run.explain import FirstDecision, explanation, first_decision
 from h2fdp.run.loop import resume_run, start_run
 from h2fdp.run.prepare import prepare, spread

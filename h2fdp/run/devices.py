@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from h2fdp.costs import NetworkCosts
+from h2fdp.costs.messages import NetworkCosts
 from h2fdp.data.federated import DeviceData, FederatedData
 from h2fdp.data.public_features import pixel_bounds
 from h2fdp.data.records import Records

@@ -23,7 +23,7 @@ from h2fdp.models.registry import Auto
 from h2fdp.network import Trust
 from h2fdp.privacy import Observer, Release
 from h2fdp.privacy.mechanisms.compression import link_in_words
-from h2fdp.privacy.own_targets import in_words
+from h2fdp.privacy.own_targets import facts_of
 from h2fdp.privacy.places import SINGLE_EDGE, height_of
 from h2fdp.protocol.interval_plan import range_of
 from h2fdp.run.forecast import forecast, nearness, noise_on_model, planned_work
@@ -153,8 +153,7 @@ def explanation(run: RunSetup) -> dict[str, Any]:
     unit = "a whole device" if run.placement.protects == "device" else f"one record ({run.config.privacy.adjacency})"
     public = "" if run.data.public is None else f", {len(run.data.public)} public"
     about = f"what is learned about {unit}, delta {run.config.privacy.delta:g}{public}{f', by {by}' if by else ''}"
-    facts = [("own epsilon", in_words(report["targets"]))] if report["targets"] else []
-    facts += [_of_bound(costly)]
+    facts = [*facts_of(report["targets"]).items(), _of_bound(costly)]
     facts += [("noise", _of_noises(report["noises"])), *_of_compression(run), ("cost", _of_costs(network))]
     facts += [("" if at else "chosen", each.removeprefix("chosen: ")) for at, each in enumerate(run.chosen)]
     facts += [("" if at else "ranges", text) for at, text in enumerate(what_ranges_gain(run))]

@@ -41,8 +41,8 @@ from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.models.finetuning import digest_of
 from h2fdp.network import Topology
 from h2fdp.privacy.accounting import ACCOUNTANTS
-from h2fdp.records import PACKAGE, RunDirectory, versions
 from h2fdp.records.atomic import digest_of_code, hash_of, read_checked_json, write_checked_json
+from h2fdp.records.directory import PACKAGE, RunDirectory, versions
 from h2fdp.records.noise_key import id_of
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime.host import ARITHMETIC, COMPILERS, hardware

@@ -25,7 +25,8 @@ from h2fdp.privacy.places import UNTARGETED, targeted_as
 from h2fdp.privacy.releases import ADJACENCY_NOTES
 from h2fdp.privacy.statement import about_delta, statement, verdict_of, worst_epsilon
 from h2fdp.protocol import IntervalPlan
-from h2fdp.records import about, noise_key
+from h2fdp.records import noise_key
+from h2fdp.records.log import about
 from h2fdp.run.forecast import budgets_of, planned_accounts, rough_accounts
 from h2fdp.run.setup import RunSetup
 from h2fdp.wording import SCORES

@@ -25,10 +25,11 @@ from h2fdp.errors import UserError
 from h2fdp.experiment.training_section import END_COLUMNS
 from h2fdp.privacy import Release
 from h2fdp.protocol import InProcessNodes, IntervalPlan
-from h2fdp.records import JsonLines, Mark, RunDirectory, about, check_start, cut, logged_to, noise_key
+from h2fdp.records import noise_key
 from h2fdp.records.checkpoint import Outcomes, load_checkpoint
-from h2fdp.records.directory import create, full_disk_reported, reopen
-from h2fdp.records.log import lost_hosts
+from h2fdp.records.directory import RunDirectory, create, full_disk_reported, reopen
+from h2fdp.records.json_lines import JsonLines, Mark, check_start, cut
+from h2fdp.records.log import about, logged_to, lost_hosts
 from h2fdp.run.forecast import budgets_of, noise_choice, planned_work
 from h2fdp.run.identity import OWN, Digest, changes, name_of_attempt, run_digest
 from h2fdp.run.live_accounts import BudgetSpent, LiveAccounts, Row

@@ -17,7 +17,7 @@ from h2fdp.data.targets import CLASS
 from h2fdp.network import Topology
 from h2fdp.network.devices import OF_STEPS
 from h2fdp.protocol import Cloud
-from h2fdp.records import device_schema
+from h2fdp.records.tables import device_schema
 from h2fdp.run.devices import backdoor_of, triggered
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime.lockstep import blocks

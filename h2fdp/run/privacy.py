@@ -29,7 +29,8 @@ from h2fdp.privacy.mechanisms.noise_placement import simulated
 from h2fdp.privacy.own_targets import Targets, of_targets
 from h2fdp.privacy.releases import Adjacency, release_of
 from h2fdp.privacy.statement import DELTA, about_delta, card, epsilons, statement
-from h2fdp.records import check_lines, line_number, read_json_lines, read_summary
+from h2fdp.records.directory import read_summary
+from h2fdp.records.json_lines import check_lines, line_number, read_json_lines
 
 _MOST_COMBINED = 4096  # combinations of distinct accounts that are looked at one by one
 ANY = "the device with the record"

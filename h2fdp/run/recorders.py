@@ -21,8 +21,11 @@ from torch import Tensor
 from h2fdp.costs.kinds import counted_in
 from h2fdp.privacy import Observer, Release
 from h2fdp.protocol import Cloud, IntervalPlan
-from h2fdp.records import JsonLines, Mark, MetricsRows, RunDirectory, about, metrics_schema
 from h2fdp.records.checkpoint import save_checkpoint
+from h2fdp.records.directory import RunDirectory
+from h2fdp.records.json_lines import JsonLines, Mark
+from h2fdp.records.log import about
+from h2fdp.records.tables import MetricsRows, metrics_schema
 from h2fdp.run.devices import backdoor_of
 from h2fdp.run.identity import Digest
 from h2fdp.run.live_accounts import LiveAccounts, Row

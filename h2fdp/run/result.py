@@ -30,23 +30,20 @@ from h2fdp.models.construct import ParameterLayout, build, source_of
 from h2fdp.models.registry import CHOICES, ModelSection
 from h2fdp.network.files import yaml_text
 from h2fdp.network.summary import summarise
-from h2fdp.records import (
-    SCHEMA_VERSION,
-    MetricsRows,
-    RunDirectory,
-    about,
-    accountant_of_metrics,
-    check_lines,
-    device_schema,
-    noise_key,
-    read_summary,
-    versions,
-    write_columns,
-)
+from h2fdp.records import noise_key
 from h2fdp.records.atomic import replacing, write_text
-from h2fdp.records.directory import SUMMARY, scored
-from h2fdp.records.json_lines import write_sums
-from h2fdp.records.tables import read_table
+from h2fdp.records.directory import (
+    SCHEMA_VERSION,
+    SUMMARY,
+    RunDirectory,
+    read_summary,
+    scored,
+    versions,
+    worst_epsilons,
+)
+from h2fdp.records.json_lines import check_lines, write_sums
+from h2fdp.records.log import about
+from h2fdp.records.tables import MetricsRows, accountant_of_metrics, device_schema, read_table, write_columns
 from h2fdp.run.encoders import features_of
 from h2fdp.run.live_accounts import notes
 from h2fdp.run.model_scores import ModelScores, computing, device_scores
@@ -173,9 +170,7 @@ class Run:
         reached = (judged_by(summary).column, "loss", "energy_j", "clock_s", "wall_s")
         keys = ("state", "method", "data", "intervals", *reached)
         facts = {key.replace("_j", ", J").replace("_s", ", s"): summary.get(key) for key in keys}
-        worst = (summary.get("privacy") or {}).get("worst") or {}
-        epsilons = [f"{name} {word(each['pld'])}" for name, each in worst.items() if each.get("pld") is not None]
-        if epsilons:
+        if epsilons := [f"{name} {word(each)}" for name, each in worst_epsilons(summary).items() if each is not None]:
             facts["epsilon (pld)"] = ", ".join(epsilons)
         path = self.directory / "metrics.parquet"
         accuracies = self.metrics["accuracy"].dropna().tolist() if path.is_file() else []

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from h2fdp.algorithms import ServerContext, server_of
 from h2fdp.algorithms.server_update import ServerUpdate, Upcycled
-from h2fdp.costs import ExchangeSizes, NetworkCosts
+from h2fdp.costs.messages import NetworkCosts
+from h2fdp.costs.traffic import ExchangeSizes
 from h2fdp.data.federated import DeviceData
 from h2fdp.data.public_features import PublicFeatures
 from h2fdp.data.statistics import Standardizing, Statistic

@@ -19,8 +19,9 @@ from h2fdp.config.parsing import dotted
 from h2fdp.errors import UserError
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.protocol import IntervalPlan
-from h2fdp.records import RunDirectory, about
 from h2fdp.records.atomic import write_text
+from h2fdp.records.directory import RunDirectory
+from h2fdp.records.log import about
 from h2fdp.run.live_accounts import Row
 from h2fdp.run.recorders import OnInterval, Recorder, RunCallbacks
 from h2fdp.run.setup import accountant_of

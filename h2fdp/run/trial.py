@@ -14,7 +14,7 @@ from h2fdp.algorithms.own import OwnObjective, OwnServer
 from h2fdp.arithmetic import run_arithmetic
 from h2fdp.config.own_answers import FAILURES
 from h2fdp.config.own_parts import OwnPart
-from h2fdp.costs import Tasks
+from h2fdp.costs.traffic import Tasks
 from h2fdp.data.records import Records
 from h2fdp.errors import UserError
 from h2fdp.privacy.places import Segment

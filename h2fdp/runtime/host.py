@@ -22,8 +22,8 @@ from h2fdp.arithmetic import run_arithmetic
 from h2fdp.network import CLOUD
 from h2fdp.protocol import Cloud, EdgeServer, InProcessNodes, IntervalPlan, NodeGroup
 from h2fdp.protocol.aggregator import added_up
-from h2fdp.records import PACKAGE, versions
 from h2fdp.records.atomic import hash_of
+from h2fdp.records.directory import PACKAGE, versions
 from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.runtime.lockstep import inline_nodes
 from h2fdp.runtime.placement import HostSpec

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from h2fdp.errors import UserError
 from h2fdp.protocol import NodeGroup
-from h2fdp.records import about
+from h2fdp.records.log import about
 from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.runtime.host import Host, HostLocation, split_servers
 from h2fdp.runtime.placement import (

@@ -22,7 +22,7 @@ from ray._private import ray_constants
 
 from h2fdp.config.own_answers import is_own
 from h2fdp.errors import UserError
-from h2fdp.records import PACKAGE
+from h2fdp.records.directory import PACKAGE
 from h2fdp.runtime.placement import IN_ONE_PROCESS
 from h2fdp.wording import note
 

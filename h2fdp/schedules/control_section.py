@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from h2fdp.config import Section
 from h2fdp.config.fields import Count, Expect, Flag, Magnitude, Positive, Share
-from h2fdp.costs import FrequencyRule, PowerRule
+from h2fdp.costs.device_costs import FrequencyRule, PowerRule
 from h2fdp.costs.kinds import budgets
 from h2fdp.errors import EXPERIMENT_REFUSALS, refused
 

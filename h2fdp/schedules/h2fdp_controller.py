@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from h2fdp.costs import MessageCosts
+from h2fdp.costs.messages import MessageCosts
 from h2fdp.schedules.control_section import Horizon
 from h2fdp.schedules.loss_constants import LearnedConstants
 from h2fdp.schedules.prices import prices

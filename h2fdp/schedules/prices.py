@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from h2fdp.costs import ExchangeSizes, MessageCosts
-from h2fdp.costs.traffic import beyond_edge, path_seconds
+from h2fdp.costs.messages import MessageCosts
+from h2fdp.costs.traffic import ExchangeSizes, beyond_edge, path_seconds
 from h2fdp.network import Topology
 from h2fdp.network.devices import Floats, Integers
 

@@ -14,7 +14,8 @@ import numpy as np
 from h2fdp.config.fields import Options
 from h2fdp.config.named_options import Choices
 from h2fdp.config.own_parts import OwnKind
-from h2fdp.costs import ExchangeSizes, NetworkCosts
+from h2fdp.costs.messages import NetworkCosts
+from h2fdp.costs.traffic import ExchangeSizes
 from h2fdp.errors import UserError
 from h2fdp.network import Topology
 from h2fdp.network.devices import Integers

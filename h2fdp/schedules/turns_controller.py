@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from h2fdp.costs import MessageCosts, Tasks, interval_cost
+from h2fdp.costs.interval_cost import interval_cost
 from h2fdp.costs.kinds import counted_in
+from h2fdp.costs.messages import MessageCosts
+from h2fdp.costs.traffic import Tasks
 from h2fdp.errors import UserError
 from h2fdp.network.devices import Floats, Integers
 from h2fdp.schedules.aggregation_times import decayed

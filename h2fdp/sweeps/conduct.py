@@ -12,12 +12,11 @@ import pandas as pd
 import pyarrow as pa
 
 from h2fdp.config.parsing import values_of
-from h2fdp.costs import COSTS
+from h2fdp.costs.kinds import COSTS
 from h2fdp.errors import Problem, UserError
-from h2fdp.records import METRICS_SCHEMA, RunDirectory
 from h2fdp.records.atomic import write_text
-from h2fdp.records.directory import locked
-from h2fdp.records.tables import read_table, write_table
+from h2fdp.records.directory import RunDirectory, locked
+from h2fdp.records.tables import METRICS_SCHEMA, read_table, write_table
 from h2fdp.reports.sweep_numbers import means_with_intervals
 from h2fdp.run.identity import package_digest
 from h2fdp.runtime.placement import usable_cpus

@@ -14,9 +14,8 @@ from h2fdp.config import Document
 from h2fdp.errors import UserError
 from h2fdp.experiment.file import Setting
 from h2fdp.experiment.sections import ExperimentFile
-from h2fdp.records import in_use, read_summary
 from h2fdp.records.atomic import read_checked_json, write_checked_json, write_text
-from h2fdp.records.directory import Inside, has_content
+from h2fdp.records.directory import Inside, has_content, in_use, read_summary
 from h2fdp.run.api import Experiment
 from h2fdp.run.loop import resume_run, start_run
 from h2fdp.run.recorders import OnInterval, RunCallbacks, nothing

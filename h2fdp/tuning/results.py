@@ -16,9 +16,9 @@ from h2fdp.config.parsing import text_of
 from h2fdp.costs.kinds import bounded
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import Setting
-from h2fdp.records import in_use, noise_key
+from h2fdp.records import noise_key
 from h2fdp.records.atomic import read_checked_json, replacing, write_checked_json, write_text
-from h2fdp.records.directory import LOCK, Inside, has_content
+from h2fdp.records.directory import LOCK, Inside, has_content, in_use
 from h2fdp.records.tables import read_table, write_table
 from h2fdp.sweeps.conduct import column_of
 from h2fdp.sweeps.grid import word

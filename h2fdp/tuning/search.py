@@ -23,9 +23,8 @@ from optuna.trial import TrialState
 
 from h2fdp.errors import UserError
 from h2fdp.privacy import observers
-from h2fdp.records import RunDirectory
 from h2fdp.records.atomic import write_text
-from h2fdp.records.directory import locked
+from h2fdp.records.directory import RunDirectory, locked
 from h2fdp.records.tables import read_table
 from h2fdp.run.recipe import intervals_of
 from h2fdp.run.result import Run

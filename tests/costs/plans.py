@@ -7,7 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from h2fdp.costs import NetworkCosts, Tasks, interval_cost
+from h2fdp.costs.interval_cost import interval_cost
+from h2fdp.costs.messages import NetworkCosts
+from h2fdp.costs.traffic import Tasks
 from h2fdp.network import Radio, Topology, Wire
 from h2fdp.streams import Streams
 from tests.networks import placed

@@ -7,8 +7,8 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import exp1
 
-from h2fdp.costs import NetworkCosts, interval_cost
-from h2fdp.costs.messages import fading_power
+from h2fdp.costs.interval_cost import interval_cost
+from h2fdp.costs.messages import NetworkCosts, fading_power
 from h2fdp.network import Radio, Topology
 from h2fdp.streams import Streams
 from tests.costs.plans import PLAIN, THREE, Failing, cost, everybody, tasks_of

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from h2fdp.costs import ExchangeSizes, NetworkCosts, interval_cost
-from h2fdp.costs.messages import fading_power
+from h2fdp.costs.interval_cost import interval_cost
+from h2fdp.costs.messages import NetworkCosts, fading_power
+from h2fdp.costs.traffic import ExchangeSizes
 from h2fdp.network import Aggregator, Topology, Wire
 from h2fdp.streams import Streams
 from tests.costs.plans import PLAIN, THREE, Failing, cost, everybody, failures, plans, tasks_of, trees, written_out

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from h2fdp.costs import NetworkCosts, Tasks, interval_cost
+from h2fdp.costs.interval_cost import interval_cost
+from h2fdp.costs.messages import NetworkCosts
+from h2fdp.costs.traffic import Tasks
 from h2fdp.errors import UserError
 from h2fdp.network import Aggregator, Link, Radio, Topology, Wire
 from h2fdp.network.links import Series, in_series

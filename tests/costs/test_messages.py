@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, kstest
 
-from h2fdp.costs import NetworkCosts
-from h2fdp.costs.messages import fading_power, mean_snr, path_gain_db
+from h2fdp.costs.messages import NetworkCosts, fading_power, mean_snr, path_gain_db
 from h2fdp.errors import UserError
 from h2fdp.network import Radio, Topology, Wire
 from h2fdp.streams import Streams

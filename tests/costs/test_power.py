@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import lambertw
 
-from h2fdp.costs import NetworkCosts, PowerRule, interval_cost
+from h2fdp.costs.device_costs import PowerRule
+from h2fdp.costs.interval_cost import interval_cost
+from h2fdp.costs.messages import NetworkCosts
 from h2fdp.network import Radio, Topology
 from h2fdp.network.radio import ratio
 from h2fdp.streams import Streams

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from h2fdp.costs import ExchangeSizes, NetworkCosts, Tasks, interval_cost
+from h2fdp.costs.interval_cost import interval_cost
+from h2fdp.costs.messages import NetworkCosts
+from h2fdp.costs.traffic import ExchangeSizes, Tasks
 from h2fdp.network import Aggregator, Topology, Wire
 from h2fdp.streams import Streams
 from tests.costs.plans import PLAIN, THREE, cost

@@ -10,8 +10,9 @@ from scipy.integrate import quad
 from scipy.special import gammaincinv
 from scipy.stats import gamma, kstest
 
-from h2fdp.costs import NetworkCosts, Tasks, interval_cost
-from h2fdp.costs.messages import path_gain_db
+from h2fdp.costs.interval_cost import interval_cost
+from h2fdp.costs.messages import NetworkCosts, path_gain_db
+from h2fdp.costs.traffic import Tasks
 from h2fdp.errors import UserError
 from h2fdp.network import Radio, Topology, read
 from h2fdp.network.channel import FADINGS, Access, Fading, PathLoss, Rayleigh

@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize, minimize_scalar
 
 from h2fdp import Experiment
-from h2fdp.costs import FrequencyRule, NetworkCosts, Tasks, interval_cost
+from h2fdp.costs.device_costs import FrequencyRule
+from h2fdp.costs.interval_cost import interval_cost
+from h2fdp.costs.messages import NetworkCosts
+from h2fdp.costs.traffic import Tasks
 from h2fdp.errors import UserError
 from h2fdp.network import Access, Topology, read
 from h2fdp.network.devices import OF_STEPS

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from h2fdp.costs import Tasks
+from h2fdp.costs.traffic import Tasks
 from h2fdp.privacy import Pipeline
 from h2fdp.privacy.mechanisms.stages import UpdateNoise
 from h2fdp.privacy.places import Segment

@@ -6,7 +6,7 @@ import torch
 
 from experiments.resource_budget.drift import DeviceSecants, measure_secants
 from h2fdp import Experiment, Topology, UserError
-from h2fdp.costs import Tasks
+from h2fdp.costs.traffic import Tasks
 from h2fdp.privacy import GradientSumMechanism
 from h2fdp.privacy.calibration import PaperCalibration
 from h2fdp.privacy.gradient_bounds import ClippedBatches

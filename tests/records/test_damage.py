@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from h2fdp.errors import UserError
-from h2fdp.records import JsonLines, check_lines, read_json_lines, read_summary
 from h2fdp.records.atomic import write_checked_json
-from h2fdp.records.json_lines import write_sums
+from h2fdp.records.directory import read_summary
+from h2fdp.records.json_lines import JsonLines, check_lines, read_json_lines, write_sums
 from h2fdp.records.tables import read_table, write_table
 
 FLIPS = int(os.environ.get("H2FDP_DAMAGES", "0"))

@@ -8,7 +8,8 @@ import shutil
 import pytest
 
 from h2fdp.errors import UserError
-from h2fdp.records import JsonLines, about, logged_to, read_json_lines
+from h2fdp.records.json_lines import JsonLines, read_json_lines
+from h2fdp.records.log import about, logged_to
 
 
 def test_a_short_row_is_in_the_file_and_synced_when_append_returns(tmp_path, monkeypatch):

@@ -7,8 +7,17 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from h2fdp.records import METRICS_SCHEMA, MetricsRows, accountant_of_metrics, metrics_schema
-from h2fdp.records.tables import column_of, known_in, numbers_in, read_table, words_of
+from h2fdp.records.tables import (
+    METRICS_SCHEMA,
+    MetricsRows,
+    accountant_of_metrics,
+    column_of,
+    known_in,
+    metrics_schema,
+    numbers_in,
+    read_table,
+    words_of,
+)
 
 ROWS = [
     {"interval": 1, "slot": 4, "accuracy": 0.1, "loss": math.nan, "wall_s": 0.5},

@@ -6,8 +6,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from h2fdp import Run, report
-from h2fdp.records import METRICS_SCHEMA, RunDirectory, write_columns
+from h2fdp.records.directory import RunDirectory
 from h2fdp.records.json_lines import write_sums
+from h2fdp.records.tables import METRICS_SCHEMA, write_columns
 from tests.reports.pages import Page
 
 

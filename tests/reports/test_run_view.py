@@ -7,7 +7,7 @@ import pytest
 
 from h2fdp import Experiment, Topology, UserError, report
 from h2fdp.privacy.statement import verdict_of
-from h2fdp.records import RunDirectory, read_summary
+from h2fdp.records.directory import RunDirectory, read_summary
 from h2fdp.records.tables import write_table
 from h2fdp.reports.figures import DASHES, Series
 from h2fdp.reports.results import epsilon_figures, noise, results, verdict_rows

@@ -5,7 +5,7 @@ import torch
 import yaml
 
 from h2fdp import Experiment, Topology
-from h2fdp.records import RunDirectory
+from h2fdp.records.directory import RunDirectory
 from h2fdp.run.identity import run_digest
 
 TREE = Topology.regular(edges=3, devices=4, trust=0.4, seed=1)

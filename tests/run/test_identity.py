@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from h2fdp.arithmetic import flushing
-from h2fdp.records import PACKAGE
-from h2fdp.records.directory import _version
+from h2fdp.records.directory import PACKAGE, _version
 from h2fdp.run import identity
 from h2fdp.run.identity import code_of, package_digests, untrained
 

@@ -19,7 +19,7 @@ import h2fdp.privacy.mechanisms.stages
 import h2fdp.privacy.vectors
 import h2fdp.protocol.cloud
 from h2fdp import Experiment, Topology
-from h2fdp.costs import Tasks
+from h2fdp.costs.traffic import Tasks
 from h2fdp.privacy.places import Segment
 from h2fdp.protocol import Order
 from h2fdp.streams import Streams

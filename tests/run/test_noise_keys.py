@@ -13,7 +13,8 @@ import torch
 import h2fdp
 from h2fdp import Experiment, Topology, report
 from h2fdp.cli.main import main
-from h2fdp.records import RunDirectory, noise_key
+from h2fdp.records import noise_key
+from h2fdp.records.directory import RunDirectory
 from h2fdp.run.loop import start_run
 from h2fdp.run.recorders import RunCallbacks
 from h2fdp.streams import Streams

@@ -16,8 +16,7 @@ import torch
 import h2fdp
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.cli.main import main
-from h2fdp.records import RunDirectory
-from h2fdp.records.directory import _version
+from h2fdp.records.directory import RunDirectory, _version
 from h2fdp.records.json_lines import write_sums
 from h2fdp.run import identity, recorders
 from h2fdp.run.loop import resume_run, start_run

@@ -13,7 +13,7 @@ import torch
 from scipy import optimize, stats
 
 from h2fdp import Topology, UserError
-from h2fdp.costs import Tasks
+from h2fdp.costs.traffic import Tasks
 from h2fdp.network import Subnet
 from h2fdp.network.adversaries import Adversaries, SignFlip
 from h2fdp.network.mobility import Mobility

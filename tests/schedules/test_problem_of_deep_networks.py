@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from h2fdp.costs import ExchangeSizes, NetworkCosts, Tasks, interval_cost
 from h2fdp.costs.device_costs import StepCosts
-from h2fdp.costs.messages import DrawnCosts, Ways
+from h2fdp.costs.interval_cost import interval_cost
+from h2fdp.costs.messages import DrawnCosts, NetworkCosts, Ways
+from h2fdp.costs.traffic import ExchangeSizes, Tasks
 from h2fdp.network import Aggregator, Topology, Wire
 from h2fdp.schedules import AggregationTimes
 from h2fdp.schedules.prices import ControlledNetwork, prices
