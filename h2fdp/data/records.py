@@ -21,7 +21,8 @@ from h2fdp.wording import note
 class Rows:
     """Base of dataclasses: every array, tensor, list and `Rows` among the fields has a row for each of the same things.
 
-    Such a field is None in all parts that are joined, or in none of them. Any other value holds for all rows.
+    Such a field is None in all parts that are joined, or in none of them; an array of no rows has none for any part.
+    Any other value holds for all rows.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def _taken(value: Any, rows: slice | NDArray[np.int64]) -> Any:
         return value.part(rows)
     if isinstance(value, list):
         return value[rows] if isinstance(rows, slice) else [value[row] for row in rows.tolist()]
-    return value[rows] if _has_rows(value) else value
+    return value[rows] if _has_rows(value) and len(value) else value
 
 
 def _has_rows(value: Any) -> bool:

@@ -15,35 +15,29 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from h2fdp.privacy.accounting import Bound, Sampling
-from h2fdp.privacy.places import Holder, Observer, Place, Segment
+from h2fdp.privacy.mechanisms.pipeline import Cohort
+from h2fdp.privacy.places import Holder, Observer, Place
 
 
 @dataclass(frozen=True, kw_only=True)
-class Uploads:
-    """The uploads of a subnet's devices at one aggregation, or at its end to a controller, as it is planned.
+class Uploads(Cohort):
+    """The uploads of a subnet's devices at one aggregation, or at its end to a controller, as it is planned: of devices
+    that arrive, at levels as accounts state them. Of devices that lie these are 0: no account credits what they add.
 
     Attributes:
-        segment: since the broadcast before it.
-        rows: (s,) rows of the devices whose uploads arrive.
-        steps: (s,) their local steps.
         weights: (s,) rho_j of the devices in what the edge server sends on, summing to 1 for an average; where that is
             no sum, how far it moves where one device's part moves by 1.
         sampling_rates, records: (s,) q_j and D_j.
-        levels: (s,) of the devices' noise, (1,) of the edge server's, (0,) where neither adds any. Of devices that lie
-            0: no account credits what they add.
         honest: (s,) whether each does not lie; None where none does. A device that lies has no rows.
         epochs: (s,) the steps of an epoch, of which no two draw the same record; None where any two may.
     """
 
-    segment: Segment
     edge: str
     place: Place
-    rows: np.ndarray
     steps: np.ndarray
     weights: np.ndarray
     sampling_rates: np.ndarray
     records: np.ndarray
-    levels: np.ndarray
     sampling: Sampling
     honest: np.ndarray | None = None
     epochs: np.ndarray | None = None

@@ -105,17 +105,13 @@ class DeviceGroup:
 
     def moment(self, order: Order) -> Moment:
         """The facts that stages of an order's uploads depend on in addition to the updates."""
-        noisy = self.pipeline.noisy
-        if noisy and (order.noise_std is None or len(order.noise_std) != len(order.rows)):
+        if self.pipeline.noisy and len(order.levels) != len(order.rows):
             raise AssertionError("no device here uploads without noise")
-        return Moment(
+        return order.becomes(
+            Moment,
             streams=self.streams,
             nodes=list(map(self.device_name, order.rows.tolist())) if self.pipeline.draws else [],
-            levels=np.empty(0) if order.noise_std is None else order.noise_std,
-            segment=order.segment,
             steps=np.full(len(order.rows), len(order.segment.slots)) if order.steps is None else order.steps,
-            rows=order.rows,
-            facts=order.facts,
             # Stages write into it.
             memory=None if order.memory is None or self.keeps_moments else order.memory.clone(),
         )

@@ -73,12 +73,11 @@ class EdgeServer(Aggregator):
 
     def measure(self, model: Tensor, plan: Plan) -> Measured:
         """Raw measurements at w(t_{k+1}) (M,), of the devices of the interval's last aggregation."""
-        rows, ends, last_steps = plan.aggregation(-1).rows, plan.state.ends, plan.state.last_steps
+        phase, ends, last_steps = plan.aggregation(-1), plan.state.ends, plan.state.last_steps
         assert ends is not None, "devices were watched"
         assert last_steps is not None, "devices were watched"
-        orders = {}
-        for name, held in self.held(rows):
-            orders[name] = MeasuringOrder(plan.at[-1], rows[held], ends[held], last_steps[held])
+        whole = phase.becomes(MeasuringOrder, levels=np.empty(0), ends=ends, last_steps=last_steps)
+        orders = {name: whole.part(held) for name, held in self.held(phase.rows)}
         measured = self.groups.call("measure", model, orders)
         return joined([measured[name] for name in orders])
 
@@ -121,15 +120,14 @@ class _Subnet(Children[SubnetPhase]):
 
     def _order(self, phase: SubnetPhase, segment: Segment) -> Order:
         """The order to all devices whose uploads arrive."""
-        return Order(
+        return phase.becomes(
+            Order,
             segment=segment,
-            rows=phase.rows,
-            noise_std=phase.levels if self._server.pipeline.noisy else None,
+            levels=phase.levels if self._server.pipeline.noisy else np.empty(0),
             steps=None if (phase.steps == len(segment.slots)).all() else phase.steps,
             corrections=self._work.corrections(phase.rows),
             memory=self._work.of_uploads(phase.rows),
             watched=self._plan.state.watched,
-            facts=phase.facts,
             weights=phase.weights if self._sum_says_enough else None,
         )
 
@@ -148,7 +146,7 @@ class _Subnet(Children[SubnetPhase]):
             trained = trained.part(np.argsort(np.concatenate(rows)))
         if not self._server.pipeline.has_code:
             self._work.note(phase, model, trained, self._came(phase))
-        at = Moment(streams=self._server.streams, segment=phase.segment, rows=phase.rows, facts=phase.facts)
+        at = phase.becomes(Moment, streams=self._server.streams)
         updates, weights = self._server.pipeline.decode(trained.updates, phase.weights, at)
         lies, updates = self._server.lies, updates.to(model)
         return updates if lies is None else lies.arriving(updates, phase.rows.tolist()), weights

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from h2fdp.costs.traffic import Tasks
-from h2fdp.data.records import Rows
-from h2fdp.privacy.mechanisms.pipeline import NO_FACTS, StageFacts
+from h2fdp.privacy.mechanisms.pipeline import NO_FACTS, Cohort, StageFacts
 from h2fdp.privacy.places import Segment
 from h2fdp.schedules.schedule import Backlog
 from h2fdp.training.local_steps import LocalWork, TrainingResult
@@ -34,28 +33,21 @@ class AggregationPhase:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SubnetPhase(AggregationPhase):
+class SubnetPhase(AggregationPhase, Cohort):
     """A stage of devices, whose uploads are averaged; arrays are empty where none arrives.
 
     Attributes:
         number: of the segment in its plan.
-        rows: (s,) rows of the devices within the subnet, ascending.
-        steps: (s,) local steps behind each upload, at least 1.
         shares: (s,) rho_j, summing to 1 over these devices.
         weights: (s,) by which the uploads are multiplied; the shares, unless the aggregation is another one.
         reach: (s,) how far the average moves where one upload moves by 1; the weights, where it is a sum.
-        levels: (s,) of the noise where devices add it, (1,) where the edge server does, (0,) where neither does.
-        facts: the public facts that stages of uploads need.
     """
 
     number: int
-    rows: np.ndarray
     steps: np.ndarray
     shares: np.ndarray
     weights: np.ndarray
     reach: np.ndarray
-    levels: np.ndarray
-    facts: StageFacts
 
     @property
     def accounted(self) -> np.ndarray:
@@ -235,29 +227,21 @@ def present_shares(shares: np.ndarray, present: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order(Rows):
+class Order(Cohort):
     """An order to a group of devices: train from the broadcast model over a segment, then upload.
 
+    Its segment is on the clock of these devices, its levels are empty where they add no noise.
+
     Attributes:
-        segment: on the clock of these devices.
-        rows: (s,) rows within the subnet of the group's devices that take part.
-        noise_std: (s,) level of each device's noise, read by its own side of the mechanism; None where it adds none.
-        steps: (s,) local steps that each finishes; None for one in each slot.
         corrections: (s, M) added to each device's directions, by what it remembers; None for nothing.
         memory: (s, M) what each device remembers of its earlier uploads; None where no stage of uploads does.
         watched: see `SubnetState`.
-        facts: the public facts that stages of uploads need.
         weights: (s,) of the uploads in a sum, where that alone is wanted; None where each is.
     """
 
-    segment: Segment
-    rows: np.ndarray
-    noise_std: np.ndarray | None = None
-    steps: np.ndarray | None = None
     corrections: Tensor | None = None
     memory: Tensor | None = None
     watched: bool = False
-    facts: StageFacts = NO_FACTS
     weights: np.ndarray | None = None
 
 

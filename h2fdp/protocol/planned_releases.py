@@ -235,12 +235,10 @@ class PlannedNoise:
                 levels = levels if place.by_node else levels * honest
             yield (
                 phase,
-                Uploads(
-                    segment=phase.segment,
+                phase.becomes(
+                    Uploads,
                     edge=name,
                     place=place,
-                    rows=phase.rows,
-                    steps=phase.steps,
                     weights=phase.reach,
                     sampling_rates=facts.sampling_rates[phase.rows],
                     records=facts.records[phase.rows],

@@ -88,33 +88,33 @@ class Lockstep:
             together.setdefault(job.train_key, []).append(job)
         uploads: dict[str, dict[str, list[TrainingResult]]] = {name: {} for name in calls}
         for one_key in together.values():
-            cohorts = list(self._cohorts(one_key))
-            jobs = [job for cohort in cohorts for job in cohort]
+            crowds = list(self._crowds(one_key))
+            jobs = [job for crowd in crowds for job in crowd]
             models = [job.model for job in jobs]
             starts = torch.cat([model.expand(job.devices, -1) for model, job in zip(models, jobs, strict=True)])
             first = jobs[0].group
             assert all(job.group.records is first.records for job in jobs), "subnets in lockstep share their records"
             rows = np.concatenate([job.group.held(job.order) for job in jobs])
             trained = self._trained(jobs[0], starts, rows, _batches(jobs), _terms(jobs))
-            sizes = [sum(job.devices for job in cohort) for cohort in cohorts]
-            released = self._at_once(_released, cohorts, trained.split(sizes), starts.split_with_sizes(sizes))
-            for cohort, result in zip(cohorts, released, strict=True):
-                for job, upload in zip(cohort, result.split([job.devices for job in cohort]), strict=True):
+            sizes = [sum(job.devices for job in crowd) for crowd in crowds]
+            released = self._at_once(_released, crowds, trained.split(sizes), starts.split_with_sizes(sizes))
+            for crowd, result in zip(crowds, released, strict=True):
+                for job, upload in zip(crowd, result.split([job.devices for job in crowd]), strict=True):
                     uploads[job.edge].setdefault(job.name, []).append(upload)
         return {
             edge: {name: TrainingResult.joined(each) for name, each in own.items()} for edge, own in uploads.items()
         }
 
-    def _cohorts(self, jobs: Sequence[_Job]) -> Iterator[list[_Job]]:
+    def _crowds(self, jobs: Sequence[_Job]) -> Iterator[list[_Job]]:
         """Jobs whose devices release together, in parts for the threads and of few values."""
-        cohorts: dict[Hashable, list[_Job]] = {}
+        crowds: dict[Hashable, list[_Job]] = {}
         for job in jobs:
-            cohorts.setdefault(job.release_key, []).append(job)
-        for cohort in cohorts.values():
-            devices, lanes = sum(job.devices for job in cohort), 1 if self._threads is None else self._parts
-            most = min(-(-devices // lanes), _MOST_VALUES // cohort[0].model.shape[-1])
+            crowds.setdefault(job.release_key, []).append(job)
+        for crowd in crowds.values():
+            devices, lanes = sum(job.devices for job in crowd), 1 if self._threads is None else self._parts
+            most = min(-(-devices // lanes), _MOST_VALUES // crowd[0].model.shape[-1])
             part, size = list[_Job](), 0
-            for job in cohort:
+            for job in crowd:
                 if part and size + job.devices > most:
                     yield part
                     part, size = [], 0
@@ -160,9 +160,9 @@ class Lockstep:
                     yield _Job(edge, name, group, call.model, order.part(own))
 
 
-def _released(cohort: Sequence[_Job], trained: TrainingResult, starts: Tensor) -> TrainingResult:
+def _released(crowd: Sequence[_Job], trained: TrainingResult, starts: Tensor) -> TrainingResult:
     """The results that may leave the devices of these jobs."""
-    first, moments = cohort[0], [job.group.moment(job.order) for job in cohort]
+    first, moments = crowd[0], [job.group.moment(job.order) for job in crowd]
     return released(first.group.pipeline, trained, starts, Moment.joined(moments))
 
 

@@ -13,7 +13,7 @@ from torch.func import functional_call
 
 from h2fdp.errors import UserError
 from h2fdp.models.construct import ParameterLayout
-from h2fdp.privacy.places import Segment
+from h2fdp.privacy.mechanisms.pipeline import Cohort
 from h2fdp.training.batches import Batches, BatchSampler
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.engine import Engine
@@ -63,12 +63,10 @@ class MeasuringDevices:
 Measure = Callable[[MeasuringDevices], Measured]
 
 
-@dataclass(frozen=True)
-class MeasuringOrder:
-    """A group's part: the devices `rows` (s,) of it, which ended at `ends` (s, M) by steps `last_steps` (s, M)."""
+@dataclass(frozen=True, kw_only=True)
+class MeasuringOrder(Cohort):
+    """Devices that are to measure, which ended at `ends` (s, M) by steps `last_steps` (s, M)."""
 
-    segment: Segment
-    rows: np.ndarray
     ends: Tensor
     last_steps: Tensor
 

@@ -24,7 +24,7 @@ class Devices:
 
     def upload(self, updates):
         noise = self.rows * 0.0 + 1e-20 if self.pipeline.noisy else self.rows[:0] * 0.0
-        plan = Order(segment=Segment(0, 0, 4, "global", step_size=0.1), rows=self.rows, noise_std=noise)
+        plan = Order(segment=Segment(0, 0, 4, "global", step_size=0.1), rows=self.rows, levels=noise)
         return self.pipeline.encode(updates.clone(), torch.zeros(updates.shape[1]), self.group.moment(plan))
 
 

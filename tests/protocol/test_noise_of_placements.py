@@ -32,7 +32,7 @@ def prepared(privacy, model=None, objective="plain", **settings):
 
 def order(std, steps=1, step_size=0.0, interval=0, first_slot=0, rows=ROWS):
     segment = Segment(interval, first_slot, first_slot + steps, "global", step_size=step_size)
-    return Order(segment=segment, rows=rows, noise_std=np.full(len(rows), std))
+    return Order(segment=segment, rows=rows, levels=np.full(len(rows), std))
 
 
 class Spy:
@@ -164,7 +164,7 @@ def test_the_cloud_adds_noise_for_the_largest_weight_of_those_averaged(settings)
 
 def test_devices_clip_their_whole_updates_and_gradients_stay_as_they_are():
     run, free = prepared("central", clip_norm=0.01, sampling="fixed", step_size=0.5), prepared("none")
-    asked = replace(order(0.0, steps=4, step_size=0.5), noise_std=None)
+    asked = replace(order(0.0, steps=4, step_size=0.5), levels=np.empty(0))
     for number in (0, 1):
         sent, raw = (each.blueprint.device_group(number).train(run.initial, asked).updates for each in (run, free))
         norms = torch.linalg.vector_norm(raw, dim=1, keepdim=True)
@@ -260,7 +260,7 @@ def test_a_device_on_a_host_of_its_own_does_the_same_to_the_bit(privacy, engine)
         asked = order(0.5, steps=3, step_size=0.1)
         together = run.blueprint.device_group(1).train(run.initial, asked).updates
         for row in range(3):
-            own = replace(asked, rows=np.array([row]), noise_std=asked.noise_std[[row]])
+            own = replace(asked, rows=np.array([row]), levels=asked.levels[[row]])
             (alone,) = run.blueprint.devices(1, range(row, row + 1)).train(run.initial, own).updates
             assert torch.equal(alone, together[row])
 
@@ -268,7 +268,7 @@ def test_a_device_on_a_host_of_its_own_does_the_same_to_the_bit(privacy, engine)
 @pytest.mark.parametrize("privacy", ["dp-sgd", "output"])
 def test_devices_do_not_obey_an_order_that_leaves_out_their_noise(privacy):
     run = prepared(privacy)
-    careless = replace(order(1.0), noise_std=None)
+    careless = replace(order(1.0), levels=np.empty(0))
     for number in (0, 1):
         with pytest.raises(AssertionError, match="without noise"):
             run.blueprint.device_group(number).train(run.initial, careless)

@@ -37,7 +37,7 @@ def order(rows, level, noisy, **further):
     return Order(
         segment=Segment(3, 12, 16, "local", step_size=0.1),
         rows=rows,
-        noise_std=np.full(len(rows), level) if noisy else np.empty(0),
+        levels=np.full(len(rows), level) if noisy else np.empty(0),
         **further,
     )
 

@@ -221,7 +221,7 @@ def test_the_nodes_that_a_run_builds_add_the_noise_themselves(method, edge):
     order = Order(
         segment=Segment(0, 0, 1, "global"),
         rows=rows,
-        noise_std=np.full(len(rows), std) if devices_add else np.empty(0),
+        levels=np.full(len(rows), std) if devices_add else np.empty(0),
     )
     upload = made.blueprint.device_group(number).train(made.initial, order).updates[0].double()
     low, high = stats.chi2.ppf([5e-7, 1 - 5e-7], size)

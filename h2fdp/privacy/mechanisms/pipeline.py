@@ -7,8 +7,8 @@ each device has the account of its own upload, to everybody, and no credit for t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -63,28 +63,45 @@ class PlannedSum:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moment(Rows):
+class Cohort(Rows):
+    """Devices of a subnet that upload to one aggregation: what orders, stages, averages and accounts know alike.
+
+    Attributes:
+        segment: at whose end they upload.
+        rows: (s,) of the devices within their subnet, ascending.
+        steps: (s,) local steps of each; None where they do not matter, or each slot has one.
+        levels: (s,) of the devices' noise as the mechanism planned it, standard deviations where it does not say
+            otherwise; (1,) of their edge server's; (0,) where neither adds any.
+        facts: the public facts that stages of uploads need.
+    """
+
+    segment: Segment
+    rows: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    steps: np.ndarray | None = None
+    levels: np.ndarray = field(default_factory=lambda: np.empty(0))
+    facts: StageFacts = NO_FACTS
+
+    def becomes(self, kind: type[Seen], **more: Any) -> Seen:
+        """The same devices as others see them, with what these know besides."""
+        return kind(**{each.name: getattr(self, each.name) for each in fields(Cohort)} | more)
+
+
+Seen = TypeVar("Seen", bound=Cohort)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moment(Cohort):
     """The facts that a stage may depend on in addition to the vectors of some devices, over a stretch of local steps.
 
     Attributes:
         nodes: (s,) names of the devices; empty where they add no noise, as the levels are.
-        levels: (s,) as the mechanism planned them: standard deviations where it does not say otherwise.
-        segment: at whose end the upload is.
         down: it is a model that is broadcast.
-        steps: (s,) that each device does; None where no stage asks.
-        rows: (s,) of the devices within their subnet; empty where no stage asks.
-        facts: the public facts that stages need.
         memory: (s, M) what the senders remember of earlier uploads; a stage writes what they remember next into it.
     """
 
     streams: Streams
     nodes: list[str] = field(default_factory=list)
-    levels: np.ndarray = field(default_factory=lambda: np.empty(0))
-    segment: Segment
     down: bool = False
-    steps: np.ndarray | None = None
-    rows: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    facts: StageFacts = NO_FACTS
     memory: Tensor | None = None
 
     def keys(self, purpose: str, law: NoiseLaw = GAUSSIAN) -> list[Any]:
