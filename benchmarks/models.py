@@ -23,6 +23,7 @@ def measured(name: str) -> str:
 
     from h2fdp.models.construct import ParameterLayout, build
     from h2fdp.models.registry import MODELS
+    from h2fdp.training.clipping import Clipping
     from h2fdp.training.gradients.rule import gradient_rule
 
     torch.set_num_threads(1)
@@ -33,8 +34,8 @@ def measured(name: str) -> str:
     models, y = flat.to_vector(module)[None], torch.zeros(1, RECORDS, dtype=torch.int64)
     x = torch.rand(1, RECORDS, *shape) if len(shape) == 3 else torch.ones(1, RECORDS, *shape)
     shares, found, rules = torch.full((1, RECORDS), 1 / RECORDS), dict[str, float](), dict[str, str]()
-    for kind, norm in (("clipped", 1.0), ("as one batch", None)):
-        rule, seconds = gradient_rule(module, norm), list[float]()
+    for kind, clipping in (("clipped", Clipping(1.0, "record")), ("as one batch", None)):
+        rule, seconds = gradient_rule(module, clipping), list[float]()
         for _ in range(TURNS + 1):
             began = time.process_time()
             rule.sums(models, x, y, shares)

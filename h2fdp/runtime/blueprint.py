@@ -29,7 +29,7 @@ from h2fdp.protocol.arrivals import Points
 from h2fdp.schedules.measuring import Measure, Probe
 from h2fdp.streams import Streams
 from h2fdp.training.batches import BatchSampler, EpochSampler, Sampling, padded_width, row_length
-from h2fdp.training.clipping import Clipping, LongestSum
+from h2fdp.training.clipping import Clipping, LongestSum, of_records
 from h2fdp.training.device_records import DeviceRecords, Scores, device_records
 from h2fdp.training.engine import Engine, EngineName, ThreadLocalEngine, build_engine, build_scores
 from h2fdp.training.gradients.rule import Precision
@@ -335,7 +335,7 @@ class Blueprint:
         return {trust: self._pipeline(trust) for trust in TRUSTS}
 
     def _pipeline(self, trust: Trust) -> Pipeline:
-        by_record = self.clipping is not None and self.clipping.scope == "record"
+        by_record = of_records(self.clipping) is not None
         longest: LongestSum | None = None
         if self.clipping is not None and self.noise_placement.private and self.noise_placement.accumulates:
             longest = LongestSum(self.clipping.norm, self.descent.momentum)  # noise is sized for that

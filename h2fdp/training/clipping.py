@@ -66,6 +66,11 @@ class Clipping:
         return clipped
 
 
+def of_records(clipping: Clipping | None) -> Clipping | None:
+    """The clipping where it is of each record's gradient."""
+    return clipping if clipping is not None and clipping.scope == "record" else None
+
+
 def clip_factors(norms: Tensor, bound: float, gamma: float | None = None) -> Tensor:
     """The factors that make vectors of these norms no longer than the bound; 0 where a norm is not finite.
 

@@ -20,7 +20,7 @@ from h2fdp.errors import UserError
 from h2fdp.models.construct import ParameterLayout
 from h2fdp.streams import compile_rows
 from h2fdp.training.batches import Batches
-from h2fdp.training.clipping import Clipping
+from h2fdp.training.clipping import Clipping, of_records
 from h2fdp.training.compiled.chains import numba_is_there, why_not_compiled
 from h2fdp.training.device_records import DeviceRecords, ModuleScores, Scores
 from h2fdp.training.gradients import gradient_rule, is_layered
@@ -187,7 +187,7 @@ class TrainingJob:
 
         A module that is no chain of known layers is tried: which ones `torch.func` can batch, no list says.
         """
-        comparison, norm = comparison_of(self.descent.objective), self._norm
+        comparison = comparison_of(self.descent.objective)
         if is_layered(module) and comparison is None:
             return None
         models = ParameterLayout(module).to_vector(module).expand(2, -1)
@@ -196,26 +196,22 @@ class TrainingJob:
         try:
             if comparison is None and self.taps(module):
                 return self._why_not_tapped(module, models, labels)
-            rule = FunctionalGradients(module, norm, self.loss, comparison, last_numbers=0)
+            rule = FunctionalGradients(module, of_records(self.clipping), self.loss, comparison, last_numbers=0)
             rule.sums(models, torch.zeros(2, 2, *self.shape), labels, ones, others)
         except FAILURES as error:
             reason = failure(error.__cause__ or error).splitlines()[0]
             return f"torch.func cannot batch the model or the loss ({reason})"
         return None
 
-    @property
-    def _norm(self) -> float | None:
-        """The bound on each record's gradient; None where records are not clipped."""
-        return self.clipping.norm if self.clipping is not None and self.clipping.scope == "record" else None
-
     def taps(self, module: nn.Module) -> bool:
         """Whether clipped gradients of records follow from what enters and leaves layers."""
-        return self._norm is not None and isinstance(tapped_layers(module), dict)
+        return of_records(self.clipping) is not None and isinstance(tapped_layers(module), dict)
 
     def untapped(self, module: nn.Module) -> str | None:
         """Why each record's gradient is written out, and its price, in words; None where none is."""
         size = ParameterLayout(module).size
-        if self._norm is None or size < _LARGE or is_layered(module) or isinstance(why := tapped_layers(module), dict):
+        cheap = of_records(self.clipping) is None or size < _LARGE or is_layered(module)
+        if cheap or isinstance(why := tapped_layers(module), dict):
             return None
         return f"each record's gradient is written out, {size:,} numbers: {why}"
 
@@ -223,11 +219,9 @@ class TrainingJob:
         """Whether gradients by layers are those of autograd: a layer may be used in another way than called."""
         records = torch.rand(2, 2, *self.shape, generator=torch.Generator().manual_seed(0))
         each = RecordLoss(module, self.loss, None).gradients(models[0], records[0], labels[0])
-        norm = float(torch.linalg.vector_norm(each, dim=1).min()) / 2
-        if norm == 0.0:
-            norm = 1.0
-        found = gradient_rule(module, norm, self.loss).sums(models, records, labels, torch.ones(2, 2))[0]
-        wanted = Clipping(norm, "record").apply(each).sum(dim=0)
+        clipping = Clipping(float(torch.linalg.vector_norm(each, dim=1).min()) / 2 or 1.0, "record")
+        found = gradient_rule(module, clipping, self.loss).sums(models, records, labels, torch.ones(2, 2))[0]
+        wanted = clipping.apply(each).sum(dim=0)
         near = torch.linalg.vector_norm(found - wanted) <= 0.02 * torch.linalg.vector_norm(wanted)
         return None if near else "gradients by what enters and leaves its layers are not those of the model"
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from h2fdp.training.batches import Batches
-from h2fdp.training.clipping import Clipping
+from h2fdp.training.clipping import Clipping, of_records
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.local_steps import (
     PLAIN_TERMS,
@@ -120,13 +120,13 @@ class LoopEngine:
             records: of which x has equally many variants each; None for one.
         """
         count = len(y) if records is None else records
-        if self._clipping is not None and self._clipping.scope == "record":
+        if clipping := of_records(self._clipping):
             if len(x) == count:
                 per_record = self._losses.gradients(model, x, y, *others)
             else:  # the variants of a record at once, never those of all
                 own = zip(x.view(count, -1, *x.shape[1:]), y.view(count, -1, *y.shape[1:]), strict=True)
                 per_record = torch.stack([self._losses.gradients(model, *each, *others).mean(dim=0) for each in own])
-            return self._clipping.apply(per_record).sum(dim=0) / divisor
+            return clipping.apply(per_record).sum(dim=0) / divisor
         leaf = model.detach().requires_grad_()
         (gradient,) = torch.autograd.grad(self._losses.mean(leaf, x, y, *others), leaf)
         return gradient * (count / divisor)

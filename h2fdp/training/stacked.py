@@ -200,11 +200,8 @@ class StackedEngine:
         loss: Loss = CROSS_ENTROPY,
         precision: Precision = "float32",
     ) -> None:
-        per_record = clipping is not None and clipping.scope == "record"
         self._compares = comparison_of(descent.objective)
-        norm = clipping.norm if clipping is not None and per_record else None
-        gamma = clipping.gamma if clipping is not None else None
-        self._rule: GradientRule = gradient_rule(module, norm, loss, self._compares, gamma, precision)
+        self._rule: GradientRule = gradient_rule(module, clipping, loss, self._compares, precision)
         self._batch_clipping = clipping.for_batches if clipping is not None and clipping.of_batches else None
         self._descent = descent.on(module)
         plain = self._batch_clipping is None and descent.momentum == 0.0 and descent.optimizer is None

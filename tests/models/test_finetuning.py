@@ -9,6 +9,7 @@ from h2fdp.errors import UserError
 from h2fdp.models.construct import ParameterLayout, _load, build, builder_of, source_of
 from h2fdp.models.finetuning import fine_tuned
 from h2fdp.models.registry import CHOICES, FineTuning
+from h2fdp.training.clipping import Clipping
 from h2fdp.training.gradients.rule import FunctionalGradients
 from h2fdp.training.losses import CROSS_ENTROPY
 
@@ -99,7 +100,7 @@ def test_records_gradients_are_those_of_a_plain_loop_and_frozen_parameters_have_
     models = torch.randn(2, layout.size, generator=rng) / 4
     x, y = torch.randn(2, 4, *SHAPE, generator=rng), torch.randint(0, 3, (2, 4), generator=rng)
     shares = torch.tensor([[0.25] * 4, [0.5, 0.5, 0.0, 0.0]])
-    found = FunctionalGradients(module, 0.1, CROSS_ENTROPY).sums(models, x, y, shares)
+    found = FunctionalGradients(module, Clipping(0.1, "record"), CROSS_ENTROPY).sums(models, x, y, shares)
     expected = torch.zeros_like(models)
     for device in range(2):
         layout.load(module, models[device])

@@ -14,6 +14,7 @@ from h2fdp.config import own_parts
 from h2fdp.models import weights
 from h2fdp.models.construct import ParameterLayout, begin, build, builder_of
 from h2fdp.models.registry import CHOICES
+from h2fdp.training.clipping import Clipping
 from h2fdp.training.gradients.rule import gradient_rule
 from h2fdp.training.losses import CROSS_ENTROPY, RecordLoss
 from h2fdp.wording import note_once
@@ -59,7 +60,8 @@ def assert_gradients_are_those_of_a_plain_loop(module, x, y):
         torch.testing.assert_close(found[place], expected, rtol=1e-3, atol=1e-5 * float(expected.abs().max()))
         clipped += expected * min(1.0, 0.1 / float(expected.norm())) / len(x)
     shares = torch.full((1, len(x)), 1 / len(x))
-    sums = gradient_rule(module, 0.1).sums(flat.to_vector(module)[None], x[None], y[None], shares)[0]
+    rule = gradient_rule(module, Clipping(0.1, "record"))
+    sums = rule.sums(flat.to_vector(module)[None], x[None], y[None], shares)[0]
     torch.testing.assert_close(sums, clipped, rtol=1e-3, atol=1e-4 * float(clipped.abs().max()))
 
 

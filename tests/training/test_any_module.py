@@ -261,7 +261,7 @@ def test_records_gradients_that_are_written_out_in_parts_have_the_sums_of_the_wh
     held, shares = records(SHAPE, [5, 5]), torch.tensor([[0.2] * 5, [0.5, 0.5, 0.0, 0.0, 0.0]])
     models = ParameterLayout(module).to_vector(module) * torch.tensor([[1.0], [1.3]])
     x, y = (each.view(2, 5, *each.shape[1:]) for each in held.gather(np.arange(10)))
-    rule = gradient_rule(module, 1.01 * float(gradient_of(module, x[0, :1], y[0, :1]).norm()))
+    rule = gradient_rule(module, Clipping(1.01 * float(gradient_of(module, x[0, :1], y[0, :1]).norm()), "record"))
     whole = rule.sums(models, x, y, shares)
     monkeypatch.setattr(rules, "_VALUES_AT_ONCE", at_once * models.shape[1])
     parts = rule.sums(models, x, y, shares)

@@ -151,7 +151,7 @@ def test_updates_are_those_of_a_plain_loop_over_variants(engine, width, name, cl
     build, rule = MODULES[name]
     module, clip = build(), CLIPPINGS[clipping]
     if clip is not None and clip.scope == "record":
-        assert type(gradient_rule(module, clip.norm)) is rule
+        assert type(gradient_rule(module, clip)) is rule
     records, batches = group()
     start = ParameterLayout(module).to_vector(module)
     work = records, np.arange(DEVICES), batches, 0.1, terms()
@@ -176,7 +176,7 @@ def test_a_device_has_the_same_bits_whoever_shares_its_stack(name, clipping):
 def test_a_record_moves_a_clipped_sum_by_no_more_than_the_norm_whatever_its_variants(name):
     """Records far larger than others, with and without the one; a device's sum moves by G alone, not by times G."""
     module = MODULES[name][0]()
-    rule, model = gradient_rule(module, 0.5), ParameterLayout(module).to_vector(module)[None]
+    rule, model = gradient_rule(module, Clipping(0.5, "record")), ParameterLayout(module).to_vector(module)[None]
     rng = torch.Generator().manual_seed(5)
     x, y = (
         50 * torch.randn(1, 4 * RULE.times, *SHAPE, generator=rng),

@@ -86,8 +86,8 @@ def test_odd_shapes_give_the_same_bits_in_stacks_of_every_size(shape, width):
     )
     x, y = torch.randn(60, width, *shape, generator=generator), torch.randint(0, 10, (60, width), generator=generator)
     shares = torch.full((60, width), 1 / width)
-    for norm in (None, 0.5):
-        rule = gradient_rule(module, norm)
+    for clipping in (None, Clipping(0.5, "record")):
+        rule = gradient_rule(module, clipping)
         whole = rule.sums(models, x, y, shares)
         for stack in (2, 3, 5, 8, 16, 31, 59):
             part = slice(60 - stack, 60)

@@ -13,7 +13,6 @@ from h2fdp.models.registry import FineTuning
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.gradients import gradient_rule
 from h2fdp.training.gradients.tapped import TappedGradients, tapped_layers
-from h2fdp.training.losses import CROSS_ENTROPY
 
 
 class Residual(nn.Module):
@@ -184,7 +183,7 @@ def test_sums_of_clipped_gradients_are_those_of_a_plain_loop(name, gamma):
     clipping = Clipping(0.5, "record", gamma=gamma)
     expected = by_loop(module, models, x, y, shares, clipping)
     assert expected.norm() > 0.1
-    rule = gradient_rule(module, 0.5, CROSS_ENTROPY, gamma=gamma)
+    rule = gradient_rule(module, Clipping(0.5, "record", gamma=gamma))
     assert isinstance(rule, TappedGradients)
     torch.testing.assert_close(rule.sums(models, x, y, shares), expected, rtol=1e-4, atol=1e-6)
     rule._at_once = 2  # records of a pass, as where they are large
@@ -197,8 +196,9 @@ def test_a_frozen_rest_of_16_bits_gives_the_gradients_of_a_plain_loop_within_its
     module = build(frozen_in_16_bits, IMAGES, 3, seed_key=2)
     models = ParameterLayout(module).to_vector(module)[None] + 0.1
     given = drawn(IMAGES, devices=1)
-    expected = by_loop(module, models, *given, Clipping(0.5, "record"))
-    torch.testing.assert_close(gradient_rule(module, 0.5).sums(models, *given), expected, rtol=0.1, atol=0.01)
+    clipping = Clipping(0.5, "record")
+    expected = by_loop(module, models, *given, clipping)
+    torch.testing.assert_close(gradient_rule(module, clipping).sums(models, *given), expected, rtol=0.1, atol=0.01)
 
 
 def test_no_record_passes_its_bound_and_one_that_is_no_number_counts_as_zero():
@@ -206,7 +206,7 @@ def test_no_record_passes_its_bound_and_one_that_is_no_number_counts_as_zero():
     models = ParameterLayout(module).to_vector(module)[None]
     x, y, _ = drawn(IMAGES, devices=1)
     x[0, 1] = torch.inf
-    rule, whole = gradient_rule(module, 1e-3), torch.ones(1, 5)
+    rule, whole = gradient_rule(module, Clipping(1e-3, "record")), torch.ones(1, 5)
     for record in range(5):
         own = rule.sums(models, x, y, functional.one_hot(torch.tensor([record]), 5).float())
         assert own.norm() == 0 if record == 1 else float(own.norm()) == pytest.approx(1e-3, rel=1e-4)
@@ -217,7 +217,7 @@ def test_a_layer_that_is_called_with_rows_of_no_records_is_refused_though_there_
     module = build(lambda: Placed(rows=False), WORDS, 3, seed_key=2, whole=True)
     models = ParameterLayout(module).to_vector(module)[None]
     with pytest.raises(ValueError, match="places is not called with a row for each record"):
-        gradient_rule(module, 0.5).sums(models, *drawn(WORDS, devices=1, width=7))
+        gradient_rule(module, Clipping(0.5, "record")).sums(models, *drawn(WORDS, devices=1, width=7))
 
 
 class Own(nn.Module):

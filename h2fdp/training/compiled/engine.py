@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from h2fdp.errors import UserError
 from h2fdp.training.batches import Batches
-from h2fdp.training.clipping import Clipping
+from h2fdp.training.clipping import Clipping, of_records
 from h2fdp.training.compiled import kernels
 from h2fdp.training.compiled.blocks import BLOCK, Floats, Stored, memory_for
 from h2fdp.training.compiled.chains import network_of, why_not_compiled
@@ -43,7 +43,7 @@ class CompiledEngine:
         bound = clipping.norm if clipping is not None else np.inf
         self._rules = Rules(
             smoothing=np.float32(loss.smoothing if isinstance(loss, LabelSmoothing) else 0.0),
-            record_norm=float(bound if clipping is not None and clipping.scope == "record" else np.inf),
+            record_norm=float(bound if of_records(clipping) else np.inf),
             batch_norm=float(bound if clipping is not None and clipping.of_batches else np.inf),
             step_size=np.float32(0.0),
             momentum=np.float32(descent.momentum),

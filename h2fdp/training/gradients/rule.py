@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 
 from h2fdp.models.construct import ParameterLayout
-from h2fdp.training.clipping import Clipping, clip_factors
+from h2fdp.training.clipping import Clipping, clip_factors, of_records
 from h2fdp.training.gradients.layers import chain_of
 from h2fdp.training.gradients.per_example import Collected, InPlace, PerExampleGradients, Step, Target, variants_apart
 from h2fdp.training.gradients.tapped import TappedGradients, tapped_layers
@@ -32,15 +32,13 @@ class LayeredGradients:
         self,
         module: nn.Module,
         chain: list[Step],
-        record_norm: float | None,
+        clipping: Clipping | None,
         loss: Loss = CROSS_ENTROPY,
-        gamma: float | None = None,
     ) -> None:
         self._loss = loss
         self._flat = ParameterLayout(module)
         self._chain = chain
-        self._record_norm = record_norm
-        self._gamma = gamma
+        self._clipping = clipping
         self._first = next(place for place, step in enumerate(chain) if step.names)  # nothing before it learns
 
     def padding(self, width: int) -> int:
@@ -88,7 +86,7 @@ class LayeredGradients:
         for step in self._chain:
             x, kept = step.forward(parameters, x)
             saved.append(kept)
-        clips, times = self._record_norm is not None, x.shape[1] // shares.shape[1]
+        clips, times = self._clipping is not None, x.shape[1] // shares.shape[1]
         delta: Tensor | None = self._loss.score_gradient(x, y, None if clips else _spread(shares, times))
         if clips and times > 1 and delta is not None:
             delta = delta / times
@@ -103,10 +101,10 @@ class LayeredGradients:
                 continue
             for name, each in zip(step.names, gradients, strict=True):
                 each.add(None, name, target)
-        if self._record_norm is not None:
+        if self._clipping is not None:
             if times > 1:
                 records = [each.merged(times) for each in records]
-            add_clipped(names, records, shares, target, self._record_norm, self._gamma)
+            add_clipped(names, records, shares, target, self._clipping)
 
 
 def add_clipped(
@@ -114,10 +112,9 @@ def add_clipped(
     records: list[PerExampleGradients],
     shares: Tensor,
     target: Target,
-    norm: float,
-    gamma: float | None,
+    clipping: Clipping,
 ) -> None:
-    """Add the sums of the records' gradients in these parameters, each scaled down to the norm as a whole."""
+    """Add the sums of the records' gradients in these parameters, each clipped as a whole."""
     # Added one by one: torch sums the rows of one tensor in an order that depends on how many columns it has.
     total = torch.zeros_like(shares)
     for each in records:
@@ -125,7 +122,7 @@ def add_clipped(
     bad = total.isfinite().logical_not_()
     if bad.device.type != "cpu" or bad.any():  # a GPU would have to be waited for, to know
         records = [each.without(bad) for each in records]
-    factors = clip_factors(total.sqrt_(), norm, gamma).mul_(shares)
+    factors = clip_factors(total.sqrt_(), clipping.norm, clipping.gamma).mul_(shares)
     for name, each in zip(names, records, strict=True):
         each.add(factors, name, target)
 
@@ -140,21 +137,21 @@ class FunctionalGradients:
     """Gradients of any module. Clipped records' gradients are written out, some of one device at a time.
 
     Args:
+        clipping: of records; None for none.
         last_numbers: of a tensor, which belong to no device; 0 where a device's bits may depend on the stack.
     """
 
     def __init__(
         self,
         module: nn.Module,
-        record_norm: float | None,
+        clipping: Clipping | None,
         loss: Loss = CROSS_ENTROPY,
         comparison: FeatureComparison | None = None,
-        gamma: float | None = None,
         last_numbers: int = _LAST_NUMBERS,
     ) -> None:
         self._last_numbers = last_numbers
         self._losses = RecordLoss(module, loss, comparison)
-        self._clipping = None if record_norm is None else Clipping(record_norm, "record", gamma=gamma)
+        self._clipping = clipping
 
     def padding(self, width: int) -> int:
         """Devices that are computed with a stack for nothing, behind it, at `width` records of each.
@@ -220,27 +217,25 @@ GradientRule = LayeredGradients | TappedGradients | FunctionalGradients
 
 def gradient_rule(
     module: nn.Module,
-    record_norm: float | None,
+    clipping: Clipping | None,
     loss: Loss = CROSS_ENTROPY,
     comparison: FeatureComparison | None = None,
-    gamma: float | None = None,
     precision: Precision = "float32",
 ) -> GradientRule:
     """The fastest rule for a module.
 
     Args:
-        record_norm: G where each record's gradient is clipped.
-        gamma: of records' gradients that are normalised; see `Clipping`.
+        clipping: of gradients; that of batches is none of its own.
         comparison: an objective that compares models, which rules out gradients that are written out.
         precision: of the factors of convolutions' products, which written out gradients alone can round.
     """
-    chain = chain_of(module, getattr(torch, precision))
+    chain, by_record = chain_of(module, getattr(torch, precision)), of_records(clipping)
     if chain is None or comparison is not None:
         assert precision == "float32", "torch.func rounds nothing"
-        if record_norm is not None and comparison is None and isinstance(layers := tapped_layers(module), dict):
-            return TappedGradients(module, layers, loss, partial(add_clipped, norm=record_norm, gamma=gamma))
-        return FunctionalGradients(module, record_norm, loss, comparison, gamma)
-    return LayeredGradients(module, chain, record_norm, loss, gamma)
+        if by_record is not None and comparison is None and isinstance(layers := tapped_layers(module), dict):
+            return TappedGradients(module, layers, loss, partial(add_clipped, clipping=by_record))
+        return FunctionalGradients(module, by_record, loss, comparison)
+    return LayeredGradients(module, chain, by_record, loss)
 
 
 def is_layered(module: nn.Module) -> bool:
