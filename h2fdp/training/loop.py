@@ -59,12 +59,14 @@ class LoopEngine:
                 assert correction is not None, "the model that the device had before"
                 others = start, previous_models(correction, start)
             correction = correction if self._descent.corrects else None
-            last = torch.zeros_like(start)
+            last = torch.zeros_like(start) if terms.watched else None
             for slot in range(int(steps)):
                 gradient: Gradient = partial(self._gradient, records, int(row), batches, slot, position, own, others)
                 gradient = gradient if terms.noise is None else once(gradient)
                 moved = self._descent.step(state, gradient, start, step_size, correction, slot)
-                last, state = state.models - moved.models, moved
+                if last is not None:
+                    last = state.models - moved.models
+                state = moved
             trained.place(position, TrainingResult(*self._descent.ended(start, state), last, state.kept))
         return trained
 
@@ -129,7 +131,8 @@ class LoopEngine:
             return clipping.apply(per_record).sum(dim=0) / divisor
         leaf = model.detach().requires_grad_()
         (gradient,) = torch.autograd.grad(self._losses.mean(leaf, x, y, *others), leaf)
-        return gradient * (count / divisor)
+        # In place, where it is memory of its own: a large model's fresh memory takes longer than the products.
+        return gradient.mul_(count / divisor) if gradient.is_contiguous() else gradient * (count / divisor)
 
     def _clipped_batch(self, gradient: Tensor) -> Tensor:
         """A batch's mean gradient, clipped where batches are."""
