@@ -90,6 +90,33 @@ CAPABILITIES = {
         (("privacy/__init__.py", "from h2fdp.privacy.laplace import Laplace as Laplace\n"),),
         ("tests/privacy/test_laplace.py",),
     ),
+    "liars": Capability(
+        ("network/adversaries.py", "run/false_records.py"),
+        (
+            ("network/__init__.py", "from h2fdp.network.adversaries import Adversaries as Adversaries\n"),
+            ("run/__init__.py", "from h2fdp.run import false_records  # noqa: F401 - registers itself\n"),
+        ),
+        (
+            "tests/network/test_adversaries.py",
+            "tests/protocol/test_liars.py",
+            "tests/run/test_lying_runs.py",
+        ),
+    ),
+    "mobility": Capability(
+        ("network/mobility.py",),
+        (("network/__init__.py", "from h2fdp.network import mobility  # noqa: F401 - registers itself\n"),),
+        (
+            "tests/network/test_mobility.py",
+            "tests/network/walks.py",
+            "tests/protocol/test_visits.py",
+            "tests/run/test_moving_runs.py",
+            "tests/experiments/test_waypoint.py",
+            "tests/costs/test_links.py::test_a_handover_goes_over_a_plain_wire",
+            "tests/experiment/test_relays.py::test_what_needs_subnets_is_refused",
+            "tests/network/test_imports.py::test_how_devices_move_is_part_of_a_summary",
+            "tests/protocol/test_liars.py::test_liars_stay_where_they_are",
+        ),
+    ),
     "moon": method("moon", "tests/run/test_moon.py"),
     "one-shot": method("one_shot", "tests/run/test_one_shot.py", "tests/training/test_class_sums.py"),
     "own models": method("own_models", "tests/run/test_own_models.py"),

@@ -144,6 +144,24 @@ def runs() -> Iterator[tuple[str, dict[str, str]]]:
     yield "defaults-secure-sums", {**pld, "topology": sums["topology"], "model": "auto"}
     yield "defaults-mlp", {**pld, "model": "{name: mlp, hidden: 16}"}
     yield "defaults-joules", {**pld, "model": "auto", "control": "{joules: 0.05}"}
+    trace = "[[2, a/1, b], [2, c/2, a, 44], [3, a/1, '-'], [3, c/2, c]]"
+    accounted = {"privacy": "{epsilon: 8, calibration: accounted, accountant: rdp}", "model": "mlp"}
+    for name, part in {
+        "moves": f"mobility: {{trace: {trace}}}",
+        "handovers": f"mobility: {{trace: {trace}, handover: {{rate_mbps: 10}}}}",
+        "sign-flip": "adversaries: {devices: 0.3, attack: sign-flip}",
+        "label-flip": "adversaries: {devices: [c/1, b/2], attack: label-flip}",
+        "backdoor": "adversaries: {devices: [b/1], attack: {name: backdoor, target: 3, factor: 2}}",
+        "lying-edge": "adversaries: {edges: [b], attack: scaling}",
+        "carbon": "carbon: {trace: [[hour, de], [0, 400], [12, 200]]}",
+    }.items():
+        yield name, {"topology": NETWORK.replace("{", f"{{{part}, ", 1), **accounted}
+        yield f"{name}-star", {"topology": NETWORK.replace("{", f"{{{part}, ", 1), "method": "fedavg"}
+    informed = "{adversaries: {devices: [b/1], edges: [a], attack: alie}, "
+    yield "informed-liars", {"topology": NETWORK.replace("true", "false").replace("{", informed, 1), **accounted}
+    lying = "{adversaries: {edges: [low], devices: [a/1, d/2], attack: {name: scaling, factor: -3}}, "
+    deep = {"topology": TIERS.replace("{", lying, 1), "training": training(aggregate_every=[1, 2])}
+    yield "tiers-liars", deep | {"privacy": accounted["privacy"]}
     for placement in ("packed", "subnet", "entity"):
         hosts = "hosts: 2, " if placement == "packed" else ""  # the others have as many as nodes
         yield f"ray-{placement}", {"runtime": f"{{backend: ray, placement: {placement}, {hosts}cpus_per_host: 0.1}}"}

@@ -5,7 +5,8 @@ import json
 import networkx as nx
 
 from h2fdp.network import CLOUD, Aggregator, Subnet, write
-from h2fdp.network.files import cloud_trust, head, link_values, named_devices, trust_values
+from h2fdp.network.files import cloud_trust, head, named_devices, trust_values
+from h2fdp.network.links import link_values
 
 
 def placed(name, trust, distance_m, power_dbm, *rest, **more):

@@ -71,7 +71,7 @@ def joined(
             private, or what is not billed.
     """
     network = experiment.topology
-    if network.mobility is not None or network.adversaries is not None:
+    if {"mobility", "adversaries"} & network.parts.keys():
         raise UserError("expected neither mobility nor adversaries, which name devices where they are", key="topology")
     _refuse(experiment, by, public_labels)
     far, names = distances_m(network, places), network.device_names()

@@ -66,14 +66,14 @@ class SubnetModelsOptions(ServerOptions):
     def refusals(self, experiment: Any, topology: Topology, network: Topology) -> Iterator[tuple[str, str]]:
         """Refusals, see `ServerOptions`: who sees a sum of several subnets does not know where each began."""
         method, rule = experiment.method, rules_in(experiment.method.aggregation)["edge"].name
-        placement, liars, down = method.privacy, topology.adversaries, experiment.compression.down
+        placement, replacing, down = method.privacy, topology.replacing, experiment.compression.down
         shape = "one subnet" if network is not topology else f"{topology.depth} tiers"
         return refused(
             f"{method.server.name} keeps a model for each edge server",
             ("topology", network is not topology or topology.depth > 1, "one tier of edge servers", shape),
             ("topology.cloud.trust", placement.sees(topology.cloud_trust) == "sum", "untrusted", topology.cloud_trust),
-            ("topology", topology.mobility is not None, "devices that stay", "mobility"),
-            ("topology", liars is not None and bool(liars.edges), "honest edge servers", "some that lie"),
+            ("topology", topology.moving, "devices that stay", topology.moving),
+            ("topology", replacing is not None and replacing.edges, "honest edge servers", "some that lie"),
             (
                 "method.privacy",
                 placement.name not in _STEP_BY_STEP,

@@ -73,6 +73,7 @@ def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confid
     server = "an audit of public recovers the averages from the global models; expected server average without upcycle"
     poisson = "an audit needs poisson: its canaries are drawn at each step, by themselves"
     heads = "canaries are the last coordinates of models, where the heads are that never leave devices"
+    replacing = run.topology.replacing
     refused = (
         (run.topology.depth > 1, "topology", tree),
         (canaries < 1, "canaries", f"expected a whole number of at least 1, found {canaries}"),
@@ -86,7 +87,7 @@ def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confid
         (blueprint.aggregation.visible == "each", "method.aggregation", "audits require sums; expected average"),
         (not placement.noise_law.stable, "method.privacy.law", "audits require Gaussian noise; expected gaussian"),
         (run.config.compression.stated, "compression", "audits require whole uploads and models; expected null"),
-        (run.topology.adversaries, "topology.adversaries", "audits require honest nodes; expected null"),
+        (replacing, f"topology.{replacing and replacing.key}", "audits require honest nodes; expected null"),
         (run.traits.buffers, "method.schedule", "an audit knows devices that begin together; expected fixed"),
         (blueprint.descent.head, "method.objective", heads),
         (blueprint.descent.momentum, "training.momentum", "canaries do not support momentum; expected 0"),
@@ -184,8 +185,8 @@ def audits(
     Raises:
         UserError: nothing to audit, or not like this.
     """
-    if run.topology.visits is not None:
-        raise UserError("audits are of devices that stay at their edge server; expected no mobility", key="topology")
+    if (moving := run.topology.moving) is not None:
+        raise UserError(f"audits are of devices that stay at their edge server; expected no {moving}", key="topology")
     for observer in observers:
         check_request(run, observer, canaries, kind, confidence)
     audited = {observer: audited_devices(run, observer) for observer in observers}

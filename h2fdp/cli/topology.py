@@ -140,9 +140,9 @@ def _number(kind: Any, option: str, text: str, command: str = "topology new") ->
 @app.command("check")
 def check_command(file: File, seed: Seed = 1, as_json: AsJson = False) -> None:
     """Check a file and print a summary; every error is reported with its line."""
-    from h2fdp.network.summary import summarise
+    from h2fdp.network.summary import summarise, words_of_parts
 
-    summary = summarise(_network(file, seed))
+    summary = summarise(network := _network(file, seed))
     if as_json:
         print_json(summary)
         return
@@ -167,7 +167,7 @@ def check_command(file: File, seed: Seed = 1, as_json: AsJson = False) -> None:
             "trusted": f"{summary['trusted']:,} of {summary['edges']:,}{of_tier} ({how})",
             **sums,
             "distances": f"{distance['lowest']:g} to {distance['highest']:g} m (median {distance['median']:.4g} m)",
-            **({"mobility": summary["mobility"]} if summary["mobility"] else {}),
+            **{key: words for key, words in words_of_parts(network).items() if words},
         }
     )
 

@@ -71,7 +71,7 @@ class Batteries:
     ) -> None:
         columns = topology.table.columns
         self._topology, self._costs, self._sums, self._spread = topology, costs, sums, spread
-        self._of: Integers = np.arange(topology.devices) if topology.visits is None else topology.visits.device
+        self._of: Integers = np.arange(topology.devices) if topology.membership is None else topology.membership.device
         rows = np.unique(self._of, return_index=True)[1]  # one of each device
         self._full = columns[BATTERY][rows]
         zeros = np.zeros(len(rows))
@@ -142,13 +142,8 @@ def refusals(experiment: Any, topology: Topology, network: Topology) -> Iterator
     """Refusals of settings that decide participation in secret, or its time, and of costs that payments do not know."""
     training, control, columns = experiment.training, experiment.control, network.table.columns
     buffers, pace = experiment.method.traits.buffers, control.least_ghz
-    if (grid := topology.carbon) is None:
-        missing = control.gco2 is not None
-        yield from refused(
-            "grams of CO2 follow from a grid", ("control.gco2", missing, "carbon in the topology", "none")
-        )
-    elif topology.mobility is not None and topology.mobility.handover is not None:
-        yield from refused("no grid is known of wires between edge servers", ("topology", grid, "no handover", "one"))
+    missing = control.gco2 is not None and topology.carbon is None
+    yield from refused("grams of CO2 follow from a grid", ("control.gco2", missing, "carbon in the topology", "none"))
     if "idle_w" in columns:
         algorithm_1 = experiment.method.traits.controlled and not control.has_budget
         yield from refused(

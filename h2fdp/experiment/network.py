@@ -9,7 +9,7 @@ import numpy as np
 from h2fdp.algorithms import ServerOptions
 from h2fdp.config import Document
 from h2fdp.errors import NETWORK_REFUSALS, Problem, UserError, hint
-from h2fdp.experiment.privacy_rules import Found
+from h2fdp.experiment.rules import Found
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.network import TRUSTS, Topology
 from h2fdp.privacy import Holder

@@ -1,7 +1,7 @@
 """The tree of cloud, edge servers and devices: read, checked, drawn from a seed, generated, written and pictured."""
 
+from h2fdp.network import mobility  # noqa: F401 - registers itself
 from h2fdp.network.adversaries import Adversaries as Adversaries
-from h2fdp.network.adversaries import Lies as Lies
 from h2fdp.network.channel import Access as Access
 from h2fdp.network.channel import Fading as Fading
 from h2fdp.network.channel import PathLoss as PathLoss

@@ -9,17 +9,19 @@ account credits their noise.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Discriminator, Field, Tag
 
-from h2fdp.config.fields import Expect, Magnitude, Number, Options, Share, Whole, shape
+from h2fdp.config import Document, Section
+from h2fdp.config.fields import Expect, Magnitude, Number, Options, Share, Whole, adds_keys, shape
 from h2fdp.config.named_options import Choices
-from h2fdp.errors import NETWORK_REFUSALS
+from h2fdp.errors import NETWORK_REFUSALS, Problem, UserError
+from h2fdp.network.parts import PartSection, Replacing
 from h2fdp.streams import Streams
 
 if TYPE_CHECKING:
@@ -167,7 +169,7 @@ Liars = Annotated[
 
 
 @dataclass(frozen=True)
-class Adversaries:
+class Adversaries(Replacing):
     """The liars of a network.
 
     Attributes:
@@ -177,39 +179,53 @@ class Adversaries:
     {'edges': ['library'], 'attack': 'sign-flip'}
     """
 
+    key: ClassVar[str] = "adversaries"
+    note: ClassVar[str] = (
+        "adversaries: these epsilons are of honest devices, which have no credit for the noise of liars; liars have "
+        "none. A trusted edge server that lies does so about values, and still adds its noise"
+    )
+
     attack: Attack
     devices: tuple[str, ...] = ()
     edges: tuple[str, ...] = ()
 
     @property
-    def backdoor(self) -> Backdoor | None:
-        """The attack, where it is one."""
-        return self.attack if isinstance(self.attack, Backdoor) else None
+    def informed(self) -> bool:
+        """Whether the attack is omniscient."""
+        return self.attack.omniscient
+
+    @property
+    def scored(self) -> str:
+        """The prefix of scores on images with a backdoor's square."""
+        return "backdoor_" if isinstance(self.attack, Backdoor) else ""
+
+    def in_star(self) -> Adversaries:
+        """The devices among them: whoever has no devices of its own passes messages on."""
+        return replace(self, edges=())
 
     def values(self) -> dict[str, Any]:
-        """The adversaries in the words of a topology file."""
+        """The section of a topology file that says the same."""
         names = {key: list(getattr(self, key)) for key in ("devices", "edges") if getattr(self, key)}
         return {**names, "attack": ATTACKS.stated(self.attack)}
 
-    def problems(self, names: Mapping[str, Collection[str]]) -> list[tuple[str, str]]:
-        """(key, what is wrong) of names that no node has, and of a network in which all devices lie.
-
-        Args:
-            names: of all `devices`, and of all `edges`.
-        """
+    def check(self, topology: Any, key: str) -> None:
+        """Refuse names that no node has, and a network in which all devices lie."""
+        names = topology.names
         wrong = [
-            (f"adversaries.{key}", f'expected names of {words} of this network, found "{name}"')
-            for key, words in (("devices", "devices"), ("edges", "edge servers"))
-            for name in getattr(self, key)
-            if name not in names[key]
+            Problem(f'expected names of {words} of this network, found "{name}"', topology.name, f"{key}.{nodes}")
+            for nodes, words in (("devices", "devices"), ("edges", "edge servers"))
+            for name in getattr(self, nodes)
+            if name not in names[nodes]
         ]
         if not wrong and len(set(self.devices)) == len(names["devices"]):
-            wrong.append(("adversaries.devices", "expected at least one honest device, found none"))
-        return wrong
+            text = "expected at least one honest device, found none"
+            wrong.append(Problem(text, topology.name, f"{key}.devices"))
+        if wrong:
+            raise UserError(wrong)
 
-    def among(self, children: Collection[Hashable]) -> Lies | None:
-        """The lies in uploads of these children, by rows or names; None where there are none."""
-        return Lies(self.attack, frozenset(children)) if children else None
+    def sent(self, own: Tensor, others: Tensor) -> Tensor:
+        """The lies."""
+        return self.attack.lie(own, others)
 
 
 def drawn(stated: float | Sequence[str], names: Sequence[str], what: str, streams: Streams) -> tuple[str, ...]:
@@ -224,29 +240,34 @@ def drawn(stated: float | Sequence[str], names: Sequence[str], what: str, stream
     return tuple(names[place] for place in sorted(order[: int(stated * len(names) + 0.5)].tolist()))
 
 
-@dataclass(frozen=True)
-class Lies:
-    """The uploads that an aggregator receives where some of its children lie.
+class AdversariesSection(PartSection):
+    """Nodes that lie.
 
     Attributes:
-        liars: rows of devices, or names of edge servers.
+        devices, edges: names of the liars, or their share, drawn by the seed.
+        attack: the attack of all liars.
     """
 
-    attack: Attack
-    liars: frozenset[Hashable]
+    devices: Liars = 0.0
+    edges: Liars = 0.0
+    attack: Annotated[Attack, ATTACKS]
 
-    def arriving(self, updates: Tensor, children: Sequence[Hashable]) -> Tensor:
-        """(n, M) what arrives, of the updates (n, M) that these children would have sent if all were honest.
+    def drawn(self, key: str, topology: Any, document: Document, seed: int) -> Adversaries | None:
+        """The liars; None where shares leave none."""
+        streams = Streams(seed)
+        liars = {each: drawn(getattr(self, each), names, each, streams) for each, names in topology.names.items()}
+        return Adversaries(self.attack, **liars) if any(liars.values()) else None
 
-        Omniscient liars among themselves have no truth to lie about, and send what they would.
-        """
-        lying = [place for place, child in enumerate(children) if child in self.liars]
-        honest = [place for place, child in enumerate(children) if child not in self.liars]
-        if not lying or (self.attack.omniscient and not honest):
-            return updates
-        changed = updates.clone()
-        changed[lying] = self.attack.lie(updates[lying], updates[honest]).to(updates)
-        return changed
+
+@adds_keys("TopologyFile")
+class AdversariesKey(Section):
+    """The key of a topology file.
+
+    Attributes:
+        adversaries: devices and edge servers that lie; null is none.
+    """
+
+    adversaries: AdversariesSection | None = None
 
 
 @NETWORK_REFUSALS.register
@@ -264,8 +285,8 @@ def refusals(experiment: Any, topology: Any, network: Any) -> Iterator[tuple[str
             edges,
             "edge servers of a star, and relays, pass messages on; expected devices that lie, or another network",
         )
-    if topology.mobility is not None:
-        yield "topology.mobility", "liars are counted where they are; expected no mobility, or no adversaries"
+    if (moving := topology.moving) is not None:
+        yield f"topology.{moving}", f"liars are counted where they are; expected no {moving}, or no adversaries"
     if schedule.controlled or schedule.measures is not None or schedule.buffers:
         text = f"{method.schedule.name} counts on all devices alike; expected schedule fixed, or no adversaries"
         yield "method.schedule", text
@@ -293,7 +314,7 @@ def _under_noise(experiment: Any, network: Any, liars: Adversaries) -> Iterator[
             text = f"{lying[0]} sends up what has no noise yet, and that further up is sized for the truth"
             yield edges, f"{text}; expected edge servers that add noise, or untrusted ones"
             return
-        if liars.attack.omniscient and (network.lying_devices(number) or place.node >= len(path)):
+        if liars.attack.omniscient and (network.replacing_devices(number) or place.node >= len(path)):
             text = f"{liars.attack.name} needs what others upload, which has no noise below {subnet.name} and is secret"
             yield attack, f"{text}; expected untrusted edge servers, or another attack"
             return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -16,19 +15,16 @@ import numpy as np
 from h2fdp.config import Document, check, empty_document, read_document
 from h2fdp.config.parsing import plain_scalar
 from h2fdp.errors import Problem, UserError
-from h2fdp.network.adversaries import Adversaries, drawn
 from h2fdp.network.channel import ACCESSES, FADINGS, PATH_LOSSES
 from h2fdp.network.devices import Floats
 from h2fdp.network.graphs import Graph, from_backbone, graph_of, read_graph, tree_document, unused
-from h2fdp.network.links import UNLIMITED, Link, OwnLink, Wire
-from h2fdp.network.mobility import Mobility
+from h2fdp.network.links import link_values, mega
 from h2fdp.network.network import Aggregator, Subnet, TrustSection
-from h2fdp.network.places import OF_SERVERS, OF_USERS, from_places, read_places, read_trace
-from h2fdp.network.schema import AdversariesSection, TopologyFile
+from h2fdp.network.parts import Part
+from h2fdp.network.places import OF_SERVERS, OF_USERS, from_places, read_places
+from h2fdp.network.schema import PARTS, TopologyFile
 from h2fdp.network.templates import expand, name_problems
 from h2fdp.network.topology import Topology
-from h2fdp.network.traces import Trace, TraceSection
-from h2fdp.streams import Streams
 
 _YAML, _GRAPHS = (".yaml", ".yml"), (".gml", ".graphml", ".xml", ".json")
 
@@ -139,10 +135,11 @@ def from_document(document: Document, seed: int) -> Topology:
     if problems := [*name_problems(file, document), *_idle_probability(document, file)]:
         raise UserError(sorted(problems, key=_line))
     try:
-        drawn_topology = Topology(**expand(file, seed))
-        traces = {key: _trace(file, key, drawn_topology) for key in ("carbon", "harvest")}
-        topology = replace(drawn_topology, mobility=_mobility(file, document), **cast(Any, traces))
-        return topology if file.adversaries is None else _with_adversaries(topology, file.adversaries, seed)
+        topology, stated = Topology(**expand(file, seed)), {key: getattr(file, key) for key in PARTS}
+        parts: dict[str, Part | None] = {
+            key: section.drawn(key, topology, document, seed) for key, section in stated.items() if section is not None
+        }
+        return replace(topology, **cast(Any, parts))
     except UserError as error:
         raise UserError(_placed(each, document, file.name) for each in error.problems) from None
 
@@ -151,37 +148,6 @@ def _placed(problem: Problem, document: Document, network: str) -> Problem:
     path = tuple(problem.key.split("."))
     where = document.where(path) if problem.where in ("", network) else problem.where
     return replace(problem, where=where, key=document.key(path))
-
-
-def _with_adversaries(topology: Topology, stated: AdversariesSection, seed: int) -> Topology:
-    names, streams = topology.names, Streams(seed)
-    liars = {key: drawn(getattr(stated, key), names[key], key, streams) for key in names}
-    if not any(liars.values()):
-        return topology
-    return replace(topology, adversaries=Adversaries(stated.attack, **liars))
-
-
-def _mobility(file: TopologyFile, document: Document) -> Mobility | None:
-    """The movement of devices; a trace in a file of its own is read, from where the topology is."""
-    section = file.mobility
-    if section is None:
-        return None
-    handover = None if section.handover is None else section.handover.wire()
-    if isinstance(section.trace, str):
-        return replace(read_trace(document.folder / section.trace), handover=handover)
-    places = [document.where(("mobility", "trace", at)) for at in range(len(section.trace))]
-    return Mobility(section.trace, handover, places)
-
-
-def _trace(file: TopologyFile, key: str, topology: Topology) -> Trace | None:
-    """The trace under a key, with the region of each edge server."""
-    section: TraceSection | None = getattr(file, key)
-    if section is None:
-        return None
-    try:
-        return section.placed({server.name: topology.path(server.name)[1:] for server in topology.servers()})
-    except ValueError as error:
-        raise UserError(str(error), key=f"{key}.regions") from None
 
 
 def _idle_probability(document: Document, file: TopologyFile) -> list[Problem]:
@@ -292,13 +258,7 @@ def head(topology: Topology, state_trust: bool) -> dict[str, Any]:
         trusted = TrustSection().bounds[0] if probability is None else probability
         secure = topology.secure_sum_probability
         values["trust"] = {"trusted": trusted, "secure-sum": secure} if secure else {"probability": trusted}
-    if topology.mobility is not None:
-        wire = topology.mobility.handover
-        values["mobility"] = topology.mobility.values() | ({} if wire is None else {"handover": link_values(wire)})
-    for key in ("adversaries", "carbon", "harvest"):
-        if (each := getattr(topology, key)) is not None:
-            values[key] = each.values()
-    return values
+    return values | {key: part.values() for key, part in topology.parts.items()}
 
 
 def trust_values(server: Subnet | Aggregator) -> dict[str, Any]:
@@ -310,27 +270,6 @@ def trust_values(server: Subnet | Aggregator) -> dict[str, Any]:
 def cloud_trust(topology: Topology) -> dict[str, Any]:
     """The trust in the cloud, in the file's keys, where it is not the default."""
     return {} if topology.cloud_trust == "untrusted" else {"trust": topology.cloud_trust}
-
-
-def link_values(link: Link) -> Any:
-    """A link in the file's keys and units."""
-    if isinstance(link, OwnLink):
-        return link.part.written()
-    assert isinstance(link, Wire), "only relays have links in series, and they are not written"
-    rate = UNLIMITED if math.isinf(link.rate_bps) else mega(link.rate_bps)
-    windows = {"delay_s": link.delay_s, "windows": [*map(list, link.windows)]}
-    return {"rate_mbps": rate, "power_dbm": link.power_dbm} | {key: each for key, each in windows.items() if each}
-
-
-def mega(value: float) -> float:
-    """A value in millions, such that a million times it is the value to the last bit where a float can do that."""
-    quotient = value / 1e6
-    near = (quotient, math.nextafter(quotient, math.inf), math.nextafter(quotient, 0.0))
-    return min(
-        (candidate for candidate in near if candidate * 1e6 == value),
-        key=lambda candidate: len(repr(candidate)),
-        default=quotient,
-    )
 
 
 def flow(value: Any) -> str:

@@ -26,6 +26,7 @@ from h2fdp.network.generators import DISTANCE_RANGE_M
 from h2fdp.network.links import UNLIMITED
 from h2fdp.network.network import COLUMNS, MOST_TIERS
 from h2fdp.network.places import value_of
+from h2fdp.network.schema import PARTS
 from h2fdp.wording import counted
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ _ON_NODES = (*_TRUST, *COLUMNS)
 _NO_TRUST: tuple[Any, ...] = (False, "untrusted")  # of a device: as a default of all nodes says, and as every device is
 _OF_LINKS = ("link", "rate_mbps", "delay_s", "windows")
 _ON_WIRES = (*_OF_LINKS, "power_dbm")
-_ON_GRAPH = ("name", "trust", "radio", "devices", "cloud", "mobility", "adversaries")
+_ON_GRAPH = ("name", "trust", "radio", "devices", "cloud")
 _STRUCTURE = ("id", "kind", "key", "source", "target")
 _AS_CLOSE_AS = 0.7  # an attribute this like one of ours is a slip of the pen, and not another program's
 _GRAPHML = "{http://graphml.graphdrawing.org/xmlns}"  # before the name of an element
@@ -232,7 +233,7 @@ def tree_document(read: Graph) -> Document:
         made, key = (server, "edges") if any(kinds[each] == "edge" for each in below[name]) else (device, "devices")
         return values | {key: [made(each, (*path, key, at)) for at, each in enumerate(below[name])]}
 
-    for key, value in _ours(graph.graph, _ON_GRAPH).items():
+    for key, value in _ours(graph.graph, (*_ON_GRAPH, *PARTS)).items():
         document.set(key, value, read.where)
     if "trust" in graph.nodes[cloud]:
         document.labels["cloud", "trust"] = f'node "{cloud}".trust'

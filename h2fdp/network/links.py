@@ -7,6 +7,7 @@ wire with windows, as a satellite's passes, carries bits within these alone.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
@@ -293,4 +294,25 @@ def refusals(experiment: Any, topology: Any, network: Any) -> Iterator[tuple[str
         f"{own} has a link that is no plain wire, and messages are counted by their bits",
         ("topology", experiment.method.traits.controlled, f"{right} controller, which prices them", "control"),
         ("topology", summing is not None, f"{right} secure sums above edge servers", f"that of {summing}"),
+    )
+
+
+def link_values(link: Link) -> Any:
+    """A link in the file's keys and units."""
+    if isinstance(link, OwnLink):
+        return link.part.written()
+    assert isinstance(link, Wire), "only relays have links in series, and they are not written"
+    rate = UNLIMITED if math.isinf(link.rate_bps) else mega(link.rate_bps)
+    windows = {"delay_s": link.delay_s, "windows": [*map(list, link.windows)]}
+    return {"rate_mbps": rate, "power_dbm": link.power_dbm} | {key: each for key, each in windows.items() if each}
+
+
+def mega(value: float) -> float:
+    """A value in millions, such that a million times it is the value to the last bit where a float can do that."""
+    quotient = value / 1e6
+    near = (quotient, math.nextafter(quotient, math.inf), math.nextafter(quotient, 0.0))
+    return min(
+        (candidate for candidate in near if candidate * 1e6 == value),
+        key=lambda candidate: len(repr(candidate)),
+        default=quotient,
     )

@@ -1,23 +1,28 @@
 """Devices that change their edge server between intervals: what a topology file says, and where each is at which time.
 
-A network in which devices move is simulated as one that stands still: every edge server has a row for each device that
-is ever there, and of all rows of a device at most one takes part in an interval. `Visits` knows which rows are one
-device's. Where a device is, is public.
+A network in which devices move is simulated as one that stands still, with rows for `Visits` (see `Membership`). Where
+a device is, is public.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from h2fdp.config.fields import LARGEST_INTEGER
+from h2fdp.config import Document, Section
+from h2fdp.config.fields import LARGEST_INTEGER, Expect, adds_keys
+from h2fdp.config.parsing import plain_scalar, read_csv
 from h2fdp.errors import NETWORK_REFUSALS, Problem, UserError, refused
-from h2fdp.network.devices import Column, Integers
-from h2fdp.network.links import Wire
+from h2fdp.network.devices import Column, Floats, Integers, Membership
+from h2fdp.network.links import Lines, Wire, WireSection, link_values
 from h2fdp.network.network import COLUMNS, Subnet
+from h2fdp.network.parts import Part, PartSection
+from h2fdp.wording import counted, note
 
 NOWHERE = "-"
 _DISTANCE: Column = COLUMNS["distance_m"]
@@ -39,7 +44,7 @@ class Line(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Mobility:
+class Mobility(Part):
     """The movement of a network's devices; see `mobility:` of a topology file.
 
     Attributes:
@@ -51,6 +56,12 @@ class Mobility:
     >>> Mobility(trace=[(3, "car-1", "b"), (5, "car-1", None)]).trace[0]
     Line(interval=3, device='car-1', edge='b', distance_m=None)
     """
+
+    note: ClassVar[str] = (
+        "mobility: where each device is in which interval is public; the account of a device covers all its edge "
+        "servers, and the observer edge is all of them together, as if they colluded; single-edge is the worst of them "
+        "by itself, which receives all global models"
+    )
 
     trace: Sequence[Line | tuple[Any, ...]] = ()
     handover: Wire | None = None
@@ -77,8 +88,43 @@ class Mobility:
         return Problem(text, self.places[at] if self.places else "", f"mobility.trace.{at + 1}")
 
     def values(self) -> dict[str, Any]:
-        """The mobility in the words of a topology file, whose trace is inside of it."""
-        return {"trace": [[*each[:3], *([] if each.distance_m is None else [each.distance_m])] for each in self.lines]}
+        """The section of a topology file that says the same, with the trace inside of it."""
+        wire = {} if self.handover is None else {"handover": link_values(self.handover)}
+        lines = [[*each[:3], *([] if each.distance_m is None else [each.distance_m])] for each in self.lines]
+        return {"trace": lines, **wire}
+
+    def check(self, topology: Any, key: str) -> None:
+        """Refuse a trace of other nodes."""
+        self.with_rows(topology)
+
+    def in_star(self) -> None:
+        """None: whoever moves stays below the cloud."""
+
+    def with_rows(self, topology: Any) -> Any:
+        """The network in which every edge server has a row for each device that is ever there, at each distance.
+
+        >>> from h2fdp.network import Topology
+        >>> moving = replace(Topology.regular(edges=2, devices=1), mobility=Mobility([(3, "edge-1/1", "edge-2", 20.0)]))
+        >>> rows = moving.with_rows()
+        >>> rows.sizes.tolist(), rows.membership.device.tolist(), rows.subnets[1].device_names()
+        ([1, 2], [0, 1, 0], ['edge-2/1', 'edge-1/1'])
+        """
+        return topology if topology.membership is not None else _expanded(topology, self)
+
+    def words(self) -> str:
+        """The number of devices that move, and when."""
+        if not self.lines:
+            return "no device moves, an empty trace"
+        moving, begins = {line.device for line in self.lines}, [line.interval for line in self.lines]
+        verb = "moves" if len(moving) == 1 else "move"
+        return f"{counted(len(moving), 'device')} {verb}, a trace from interval {min(begins)} to {max(begins)}"
+
+    def idle(self, intervals: int) -> str:
+        """A trace whose first line comes after the run."""
+        first = min((line.interval for line in self.lines), default=0)
+        begins = f"; its trace begins with interval {first}" if first else ""
+        still = f"no device moves in the {intervals} intervals of this run{begins}"
+        return "" if 0 < first <= intervals else still
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -108,26 +154,21 @@ def _line(values: Any) -> Line:
 
 
 @dataclass(frozen=True, eq=False)
-class Visits:
-    """The rows of a network that belong to one device, and the intervals in which each takes part.
+class Visits(Membership):
+    """The rows of devices that follow a trace.
 
     Attributes:
-        device: (rows,) number of the device of each row, in the order of the topology file.
-        home: (I,) row of each device at the edge server that the file has it at.
         begins: (lines,) the interval from 0 in which each line of the trace begins, ascending.
         moves: (lines, 2) device, and the row that is its from then on; -1 is nowhere.
+        handover: see `Mobility`.
     """
 
-    device: Integers
-    home: Integers
     begins: Integers
     moves: Integers
+    handover: Wire | None = None
 
     def rows_at(self, interval: int) -> Integers:
-        """(I,) the row of each device in an interval counted from 0; -1 where it is nowhere.
-
-        No device has two, which is what makes one account of all its rows sound.
-        """
+        """(I,) the row of each device in an interval counted from 0; -1 where it is nowhere."""
         return self._after(self.moves[: int(np.searchsorted(self.begins, interval, side="right"))])
 
     def _after(self, moves: Integers) -> Integers:
@@ -137,8 +178,8 @@ class Visits:
         at[devices] = rows  # of several of a device the last one stays
         return at
 
-    def there(self, interval: int) -> np.ndarray:
-        """(rows,) whether the row is its device's in this interval."""
+    def there(self, interval: int) -> NDArray[np.bool_]:
+        """(rows,) whether the row is its device's, see `Membership`."""
         present, at = np.zeros(len(self.device), dtype=bool), self.rows_at(interval)
         present[at[at >= 0]] = True
         return present
@@ -151,54 +192,130 @@ class Visits:
         moves: Integers = np.stack([last[devices], rows], axis=1)[(rows >= 0) & (rows != last[devices])]
         return moves
 
+    def costs(self, interval: int, edges: NDArray[Any], bits: float) -> dict[str, float]:
+        """The costs of handovers: each edge server sends one after another, all at the same time."""
+        if (wire := self.handover) is None:
+            return {}
+        left, entered = edges[self.moved(interval)].T
+        messages = np.bincount(left[left != entered], minlength=1)
+        seconds, count = wire.seconds(bits), int(messages.sum())
+        return {
+            "energy_j": wire.joules(bits) * count,
+            "delay_s": seconds * count,
+            "clock_s": seconds * int(messages.max()),
+            "bytes": count * bits / 8,
+        }
 
-def expanded(subnets: Sequence[Subnet], mobility: Mobility, columns: Iterable[str]) -> tuple[list[Subnet], Visits]:
-    """The subnets with a row for each device that is ever there, at each distance; rows of the file's devices first.
 
-    Args:
-        columns: names of the columns that the network reads.
+_TRACE = ("interval", "device", "edge", "distance_m")
+MOST_LINES = 200_000
+
+
+def read_trace(path: Path) -> Mobility:
+    """The trace of a CSV file with the columns interval, device, edge and, if any, distance_m.
+
+    Raises:
+        UserError: with every line that is none.
+    """
+    header, rows = read_csv(path, MOST_LINES, note)
+    if tuple(header) not in (_TRACE, _TRACE[:3]):
+        text = f"expected the columns {', '.join(_TRACE)}, the last of which may be left out"
+        raise UserError(f"{text}; found {', '.join(header) or 'nothing'}", f"{path}:1")
+    moves = [(plain_scalar(row[0]), *row[1:3], *map(plain_scalar, row[3:])) for _, row in rows]  # texts are refused
+    return Mobility(moves, places=[f"{path}:{number}" for number, _ in rows])
+
+
+class MobilitySection(PartSection):
+    """Devices that change their edge server between intervals.
+
+    Attributes:
+        trace: a CSV file with the columns interval, device, edge and, if any, distance_m, or a list of such lines: from
+            that interval on, until its next line, the device is there. Edge `-` is nowhere.
+        handover: the wire over which the edge server that a device leaves sends a message of a model's size to its next
+            one; null for none.
+    """
+
+    moves: ClassVar[bool] = True
+    gone: ClassVar[Mapping[str, str]] = {
+        "waypoint": "python -m experiments.parts.waypoint in a clone writes such a walk as a trace: {trace: walk.csv}",
+        "stay": "state where devices are, as python -m experiments.parts.waypoint in a clone does: {trace: walk.csv}",
+    }
+
+    trace: Annotated[Lines, Expect("the path of a CSV file, or a list of [interval, device, edge, distance_m]")]
+    handover: WireSection | None = None
+
+    def drawn(self, key: str, topology: Any, document: Document, seed: int) -> Mobility:
+        """The movement; a trace in a file of its own is read, from where the topology is."""
+        handover = None if self.handover is None else self.handover.wire()
+        if isinstance(self.trace, str):
+            return replace(read_trace(document.folder / self.trace), handover=handover)
+        places = [document.where((key, "trace", at)) for at in range(len(self.trace))]
+        return Mobility(self.trace, handover, places)
+
+
+@adds_keys("TopologyFile")
+class MobilityKey(Section):
+    """The key of a topology file.
+
+    Attributes:
+        mobility: how devices change their edge server between intervals; null: they do not.
+    """
+
+    mobility: MobilitySection | None = None
+
+
+def _expanded(topology: Any, mobility: Mobility) -> Any:
+    """The network with a row for each device that is ever at an edge server, at each distance; those of the file first.
 
     Raises:
         UserError: devices or edge servers that the network does not have; two places at once.
     """
-    numbers = {subnet.name: number for number, subnet in enumerate(subnets)}
-    places = [(number, row) for number, subnet in enumerate(subnets) for row in range(subnet.size)]
-    names = {subnets[number].device_name(row): device for device, (number, row) in enumerate(places)}
-    _check(mobility, numbers, names)
-    own = [float(subnets[number].column("distance_m")[row]) for number, row in places]
-    visitors: list[dict[tuple[int, float], int]] = [{} for _ in subnets]  # (device, distance) -> row of the subnet
-    for device, (number, row) in enumerate(places):
-        visitors[number][device, own[device]] = row
-    order = sorted(mobility.lines, key=lambda line: line.interval)
+    table, names = topology.table, topology.device_names()
+    devices, numbers = ({name: at for at, name in enumerate(each)} for each in (names, topology.access_points[0]))
+    _check(mobility, numbers, devices)
+    own, order = table.columns["distance_m"].tolist(), sorted(mobility.lines, key=lambda line: line.interval)
+    rows: list[dict[tuple[int, float], int]] = [{} for _ in numbers]  # (device, distance) -> row of the subnet
+
+    def row(number: int, device: int, distance: float | None = None) -> int:
+        return rows[number].setdefault((device, own[device] if distance is None else distance), len(rows[number]))
+
+    for device, number in enumerate(table.home.tolist()):
+        row(number, device)
+    moves = []  # device, subnet and row there
     for line in order:
-        if line.edge is not None:
-            rows, key = visitors[numbers[line.edge]], _key(line, names, own)
-            rows.setdefault(key, len(rows))
-    firsts = np.cumsum([0, *map(len, visitors)])
-    moves = [
-        (
-            names[line.device],
-            -1
-            if line.edge is None
-            else int(firsts[numbers[line.edge]]) + visitors[numbers[line.edge]][_key(line, names, own)],
-        )
-        for line in order
-    ]
+        device, to = devices[line.device], None if line.edge is None else numbers[line.edge]
+        moves.append((device, to, 0 if to is None else row(to, device, line.distance_m)))
+    firsts = np.cumsum([0, *map(len, rows)])
     visits = Visits(
-        np.array([device for rows in visitors for device, _ in rows], dtype=np.int64),
-        np.array([firsts[number] + row for number, row in places], dtype=np.int64),
+        np.array([device for each in rows for device, _ in each], dtype=np.int64),
+        firsts[table.home] + table.row,
         np.array([line.interval - 1 for line in order], dtype=np.int64),
-        np.array(moves, dtype=np.int64).reshape(-1, 2),
+        np.array([(device, -1 if to is None else firsts[to] + at) for device, to, at in moves], dtype=np.int64).reshape(
+            -1, 2
+        ),
+        mobility.handover,
     )
-    return [
-        _with_visitors(subnet, [*rows][subnet.size :], subnets, places, columns)
-        for subnet, rows in zip(subnets, visitors, strict=True)
-    ], visits
+    subnets = [
+        _with_visitors(subnet, [*each][subnet.size :], names, table.columns)
+        for subnet, each in zip(topology.subnets, rows, strict=True)
+    ]
+    return replace(topology, subnets=tuple(subnets), membership=visits)
 
 
-def _key(line: Line, names: Mapping[str, int], own: Sequence[float]) -> tuple[int, float]:
-    device = names[line.device]
-    return device, own[device] if line.distance_m is None else line.distance_m
+def _with_visitors(
+    subnet: Subnet, visitors: Sequence[tuple[int, float]], names: Sequence[str], columns: Mapping[str, Floats]
+) -> Subnet:
+    """A subnet with further rows, called after their devices, with their numbers but for the distance."""
+    if not visitors:
+        return subnet
+    devices, distances = map(list, zip(*visitors, strict=True))
+    numbers = {name: each[devices] for name, each in columns.items()} | {"distance_m": distances}
+    return replace(
+        subnet,
+        columns={name: np.concatenate([subnet.column(name), more]) for name, more in numbers.items()},
+        names=(*subnet.device_names(), *(names[device] for device in devices)),
+        rules={},
+    )
 
 
 def _check(mobility: Mobility, numbers: Mapping[str, int], names: Mapping[str, int]) -> None:
@@ -217,27 +334,6 @@ def _check(mobility: Mobility, numbers: Mapping[str, int], names: Mapping[str, i
         raise UserError(problems)
 
 
-def _with_visitors(
-    subnet: Subnet,
-    visitors: Sequence[tuple[int, float]],
-    subnets: Sequence[Subnet],
-    places: Sequence[tuple[int, int]],
-    columns: Iterable[str],
-) -> Subnet:
-    """A subnet with further rows, called after their devices, with their numbers but for the distance."""
-    if not visitors:
-        return subnet
-    homes = [(subnets[places[device][0]], places[device][1]) for device, _ in visitors]
-    numbers = {name: [home.column(name)[row] for home, row in homes] for name in columns}
-    numbers["distance_m"] = [distance for _, distance in visitors]
-    return replace(
-        subnet,
-        columns={name: np.concatenate([subnet.column(name), more]) for name, more in numbers.items()},
-        names=(*subnet.device_names(), *(home.device_name(row) for home, row in homes)),
-        rules={},
-    )
-
-
 @NETWORK_REFUSALS.register
 def refusals(experiment: Any, topology: Any, network: Any) -> Iterator[tuple[str, str]]:
     """Refusals of settings that exclude devices that change their edge server, or have no account for them."""
@@ -245,6 +341,7 @@ def refusals(experiment: Any, topology: Any, network: Any) -> Iterator[tuple[str
         return
     method, training, calibration = experiment.method, experiment.training, experiment.privacy.calibration
     placement, compression, memory = method.privacy, experiment.compression, method.local_objective.memory
+    handover = topology.mobility.handover
     star, private, accounted = method.topology == "star", placement.private, placement.name in ("hierarchical", "local")
     trusts = {each.name: each.trust for each in topology.subnets} | {"the cloud": topology.cloud_trust}
     summing = [name for name, trust in trusts.items() if private and accounted and placement.sees(trust) == "sum"]
@@ -269,3 +366,5 @@ def refusals(experiment: Any, topology: Any, network: Any) -> Iterator[tuple[str
         ("method.privacy", private and not accounted, "hierarchical or local", placement.name),
         ("topology", bool(summing), "no secure sums", f"those of {summing[0]}" if summing else ""),
     )
+    grid = topology.carbon is not None and handover is not None
+    yield from refused("no grid is known of wires between edge servers", ("topology", grid, "no handover", "one"))

@@ -1,4 +1,4 @@
-"""CSV files: the places of edge servers and of users, and where devices move."""
+"""CSV files: the places of edge servers and of users."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import numpy as np
 from h2fdp.config.parsing import Node, plain_scalar, read_csv
 from h2fdp.errors import Problem, UserError, hint
 from h2fdp.network.devices import NEAREST_M, Floats
-from h2fdp.network.mobility import Mobility
 from h2fdp.network.network import CLOUD, COLUMNS, MOST_TIERS
 from h2fdp.network.templates import DRAWN_DECIMALS, MOST_DEVICES
 from h2fdp.wording import note
@@ -200,21 +199,3 @@ def _devices(users: Places, own: np.ndarray, metres: Floats) -> Any:
         {"name": users.names[user], "distance_m": float(metres[user]), **users.stated(user, OF_USERS)}
         for user in own.tolist()
     ]
-
-
-_TRACE = ("interval", "device", "edge", "distance_m")
-MOST_LINES = 200_000
-
-
-def read_trace(path: Path) -> Mobility:
-    """The trace of a CSV file with the columns interval, device, edge and, if any, distance_m.
-
-    Raises:
-        UserError: with every line that is none.
-    """
-    header, rows = read_csv(path, MOST_LINES, note)
-    if tuple(header) not in (_TRACE, _TRACE[:3]):
-        text = f"expected the columns {', '.join(_TRACE)}, the last of which may be left out"
-        raise UserError(f"{text}; found {', '.join(header) or 'nothing'}", f"{path}:1")
-    moves = [(plain_scalar(row[0]), *row[1:3], *map(plain_scalar, row[3:])) for _, row in rows]  # texts are refused
-    return Mobility(moves, places=[f"{path}:{number}" for number, _ in rows])

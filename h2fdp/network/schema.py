@@ -6,7 +6,7 @@ Defaults are those of the paper (H2FDP, Appendix D).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from pydantic import (
@@ -19,14 +19,13 @@ from pydantic import (
     model_validator,
 )
 
-from h2fdp.config.fields import Count, Expect, Number, Section, Whole, ascending, shape
-from h2fdp.network.adversaries import ATTACKS, Attack, Liars
-from h2fdp.network.devices import Column
-from h2fdp.network.kinds import KINDS
-from h2fdp.network.links import Lines, LinkChoice, WireSection
+from h2fdp.config.fields import Count, Expect, Number, Section, Whole, ascending, extended, shape
+from h2fdp.network import traces  # noqa: F401 - registers itself
+from h2fdp.network.devices import KINDS, Column
+from h2fdp.network.links import LinkChoice, WireSection
 from h2fdp.network.network import COLUMNS, CloudTrust, TrustLevel, TrustSection
+from h2fdp.network.parts import PartSection
 from h2fdp.network.radio import Radio, RadioSection
-from h2fdp.network.traces import TraceSection
 
 LARGEST_NAME = 200
 
@@ -209,38 +208,7 @@ class CloudSection(Section):
     trust: CloudTrust = "untrusted"
 
 
-class MobilitySection(Section):
-    """Devices that change their edge server between intervals.
-
-    Attributes:
-        trace: a CSV file with the columns interval, device, edge and, if any, distance_m, or a list of such lines: from
-            that interval on, until its next line, the device is there. Edge `-` is nowhere.
-        handover: the wire over which the edge server that a device leaves sends a message of a model's size to its next
-            one; null for none.
-    """
-
-    gone: ClassVar[Mapping[str, str]] = {
-        "waypoint": "python -m experiments.parts.waypoint in a clone writes such a walk as a trace: {trace: walk.csv}",
-        "stay": "state where devices are, as python -m experiments.parts.waypoint in a clone does: {trace: walk.csv}",
-    }
-
-    trace: Annotated[Lines, Expect("the path of a CSV file, or a list of [interval, device, edge, distance_m]")]
-    handover: WireSection | None = None
-
-
-class AdversariesSection(Section):
-    """Nodes that lie.
-
-    Attributes:
-        devices, edges: names of the liars, or their share, drawn by the seed.
-        attack: the attack of all liars.
-    """
-
-    devices: Liars = 0.0
-    edges: Liars = 0.0
-    attack: Annotated[Attack, ATTACKS]
-
-
+@extended
 class TopologyFile(Section):
     """A whole topology file.
 
@@ -250,10 +218,6 @@ class TopologyFile(Section):
         radio: the wireless channel from devices to edge servers.
         devices: defaults of all devices.
         trust: how trust is drawn where an edge server states none; null is the probability 0.5.
-        mobility: how devices change their edge server between intervals; null: they do not.
-        adversaries: devices and edge servers that lie; null is none.
-        carbon: grams of CO2 for a kilowatt-hour, by hour and region; null: they are not counted.
-        harvest: by what `harvest_w` of devices is multiplied, by hour and region; null is 1.
         edges: the edge servers, with their devices or with edge servers below them.
     """
 
@@ -272,10 +236,6 @@ class TopologyFile(Section):
     radio: RadioSection = RadioSection()
     devices: EveryDevice = _Columns()
     trust: TrustSection | None = None
-    mobility: MobilitySection | None = None
-    adversaries: AdversariesSection | None = None
-    carbon: TraceSection | None = None
-    harvest: TraceSection | None = None
     edges: Edges
 
     @model_validator(mode="before")
@@ -324,3 +284,12 @@ class TopologyFile(Section):
             section = waiting.pop()
             yield section
             waiting += reversed(section.edges or ())
+
+
+# The sections of optional parts by key: `Topology` has a field for each.
+PARTS: dict[str, type[PartSection]] = {
+    key: each
+    for key, field in TopologyFile.model_fields.items()
+    for each in get_args(field.annotation)
+    if issubclass(each, PartSection)
+}

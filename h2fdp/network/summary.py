@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from h2fdp.network.network import TRUSTS, Subnet, Trust
+from h2fdp.network.schema import PARTS
 from h2fdp.network.topology import Topology
 from h2fdp.wording import counted
 
@@ -43,7 +44,7 @@ def summarise(topology: Topology) -> dict[str, Any]:
         "trust_probability": topology.trust_probability,
         "secure_sum_probability": topology.secure_sum_probability,
         "cloud_trust": topology.cloud_trust,
-        "mobility": motion(topology) or None,
+        **words_of_parts(topology),
         "subnet_size": _range(sizes) | {"lowest": int(sizes.min()), "highest": int(sizes.max())},
         **{name: _range(values) for name, values in topology.table.columns.items()},
     }
@@ -69,20 +70,14 @@ def headline(topology: Topology) -> str:
     trust_counts = f"{trusts.count('trusted'):,} trusted" + (f", {secure:,} with secure sums" if secure else "")
     trust_counts += f", {counted(relays, 'relay')}" if relays else ""
     tiers = f" in {topology.depth} tiers" if topology.depth > 1 else ""
-    moves = "; devices move" if topology.mobility is not None else ""
+    moves = "" if topology.moving is None else "; devices move"
     return f"{counted(len(trusts), 'edge server')}{tiers}, {trust_counts}; {counted(topology.devices, 'device')}{moves}"
 
 
-def motion(topology: Topology) -> str:
-    """The movement of devices, in a few words; empty where they do not."""
-    if topology.mobility is None:
-        return ""
-    lines = topology.mobility.lines
-    if not lines:
-        return "no device moves, an empty trace"
-    moving, begins = {line.device for line in lines}, [line.interval for line in lines]
-    verb = "moves" if len(moving) == 1 else "move"
-    return f"{counted(len(moving), 'device')} {verb}, a trace from interval {min(begins)} to {max(begins)}"
+def words_of_parts(topology: Topology) -> dict[str, str | None]:
+    """The parts by which devices move, by key, in a few words; None for one that is not there."""
+    parts = topology.parts
+    return {key: parts[key].words() if key in parts else None for key, each in PARTS.items() if each.moves}
 
 
 _RELAYS = "it passes masked vectors on, all devices share one noise"

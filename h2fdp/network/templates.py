@@ -15,8 +15,7 @@ import numpy as np
 
 from h2fdp.config import Document
 from h2fdp.errors import Problem
-from h2fdp.network.devices import Floats
-from h2fdp.network.kinds import KINDS
+from h2fdp.network.devices import KINDS, Floats
 from h2fdp.network.links import link_of
 from h2fdp.network.network import CLOUD, COLUMNS, MOST_TIERS, Aggregator, Subnet, Trust, TrustSection
 from h2fdp.network.schema import DeviceSection, DevicesSection, EdgeSection, TopologyFile, Uniform

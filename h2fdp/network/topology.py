@@ -6,23 +6,23 @@ A name is given once in a network: names key the streams of noise, and two nodes
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, make_dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import Problem, UserError
-from h2fdp.network.adversaries import Adversaries
-from h2fdp.network.devices import DeviceTable, Integers
+from h2fdp.network.devices import DeviceTable, Integers, Membership
 from h2fdp.network.generators import Generated
 from h2fdp.network.links import OwnLink
-from h2fdp.network.mobility import Mobility, Visits, expanded
 from h2fdp.network.network import CLOUD, MOST_TIERS, Aggregator, CloudTrust, Subnet, Trust, repeated_names, star_of
+from h2fdp.network.parts import Part, Replacing
 from h2fdp.network.radio import Radio
-from h2fdp.network.traces import Trace
+from h2fdp.network.schema import PARTS
 from h2fdp.wording import counted, facts_html, table_html
 
 
@@ -115,12 +115,24 @@ def _in_order(network: str, subnets: Sequence[Subnet], parents: dict[str, str | 
     )
 
 
+if TYPE_CHECKING:
+    from h2fdp.network.traces import Trace
+
+    class _Parts:
+        carbon: Trace | None
+        harvest: Trace | None
+else:
+    _optional = [(key, Part | None, field(default=None)) for key in PARTS]
+    _Parts = make_dataclass("Parts", _optional, frozen=True, kw_only=True)
+
 _BY_DEFAULT = 0.5  # the probability that an edge server is trusted, where a file does not speak of trust
 
 
 @dataclass(frozen=True)
-class Topology(Generated):
+class Topology(Generated, _Parts):
     """A network as drawn: the cloud, the edge servers below it in one or more tiers, and their devices.
+
+    It has a field for each optional part (`PARTS`); None where the network does not have it.
 
     Attributes:
         name: the network's name.
@@ -132,11 +144,7 @@ class Topology(Generated):
             of the tree; none in a network of two tiers.
         secure_sum_probability: that with which an edge server was drawn to hold secure sums; 0 if it never was.
         cloud_trust: `secure-sum` where the cloud learns the sum of what its children send, and nothing else.
-        mobility: how devices change their edge server between intervals; None where they do not.
-        visits: of a network with a row for each visit (see `with_visits`): which rows are one device's.
-        adversaries: devices and edge servers that lie; None where all are honest.
-        carbon: grams of CO2 for a kilowatt-hour at each edge server; None where a run does not count them.
-        harvest: by what `harvest_w` is multiplied at each edge server; None for 1.
+        membership: of a network with further rows of some devices (see `with_rows`): which rows are one device's.
 
     >>> topology = Topology.regular(edges=3, devices=2, trust=1.0)
     >>> topology.edges, topology.devices, topology.sizes.tolist(), topology.subnets[0].device_names()
@@ -150,17 +158,13 @@ class Topology(Generated):
     aggregators: tuple[Aggregator, ...] = ()
     secure_sum_probability: float = 0.0
     cloud_trust: CloudTrust = "untrusted"
-    mobility: Mobility | None = None
-    visits: Visits | None = None
-    adversaries: Adversaries | None = None
-    carbon: Trace | None = None
-    harvest: Trace | None = None
+    membership: Membership | None = None
 
     def __post_init__(self) -> None:
         if not self.subnets:
             raise UserError("a network without edge servers", key=self.name)
         above = [aggregator.name for aggregator in self.aggregators]
-        if self.visits is None and (repeated := repeated_names(self.subnets, above)):
+        if self.membership is None and (repeated := repeated_names(self.subnets, above)):
             raise UserError(Problem(f'two nodes have the name "{name}"', key=self.name) for name in repeated)
         star = len(self.subnets) == 1 and not above
         if not star and CLOUD in {*above, *(subnet.name for subnet in self.subnets)}:
@@ -170,14 +174,8 @@ class Topology(Generated):
         order = {name: position for position, name in enumerate(self._hierarchy.top_down())}
         in_order = tuple(sorted(self.aggregators, key=lambda aggregator: order[aggregator.name]))
         object.__setattr__(self, "aggregators", in_order)
-        if self.mobility is not None and self.visits is None:
-            self.with_visits()  # refuses a trace of other nodes
-        for key, trace in {"carbon": self.carbon, "harvest": self.harvest}.items():
-            lost = {*self.access_points[0], *above}.difference(() if trace is None else trace.places)
-            if trace is not None and lost:
-                raise UserError(f"expected the region of every edge server, found none of {min(lost)}", key=key)
-        if self.adversaries is not None and (wrong := self.adversaries.problems(self.names)):
-            raise UserError(Problem(text, self.name, key) for key, text in wrong)
+        for key, part in self.parts.items():
+            part.check(self, key)
 
     def __repr__(self) -> str:
         trusted = sum(subnet.trusted for subnet in self.subnets)
@@ -263,13 +261,28 @@ class Topology(Generated):
         """The names of all `devices`, and of all `edges` of every tier."""
         return {"devices": self.device_names(), "edges": [server.name for server in self.servers()]}
 
-    def lying_devices(self, number: int) -> tuple[int, ...]:
-        """The rows of the devices of the number-th subnet that lie."""
-        return self.subnets[number].rows_of(self._liars) if self._liars else ()
+    @property
+    def parts(self) -> dict[str, Part]:
+        """The optional parts of the network, by key."""
+        return {key: part for key in PARTS if (part := getattr(self, key)) is not None}
+
+    @property
+    def moving(self) -> str | None:
+        """The key of the part by which devices change their edge server; None where they stay."""
+        return next((key for key in self.parts if PARTS[key].moves), None)
 
     @cached_property
-    def _liars(self) -> frozenset[str]:
-        return frozenset(() if self.adversaries is None else self.adversaries.devices)
+    def replacing(self) -> Replacing | None:
+        """The part by which some nodes send something else than their uploads; None where none does."""
+        return next((part for part in self.parts.values() if isinstance(part, Replacing)), None)
+
+    def replacing_devices(self, number: int) -> tuple[int, ...]:
+        """The rows of the devices of the number-th subnet that do so."""
+        return self.subnets[number].rows_of(self._replacing) if self._replacing else ()
+
+    @cached_property
+    def _replacing(self) -> frozenset[str]:
+        return frozenset(() if self.replacing is None else self.replacing.devices)
 
     @property
     def edges(self) -> int:
@@ -339,9 +352,9 @@ class Topology(Generated):
         """
         links = {server.name: server.link for server in self.servers()}
         wires = [[links[name] for name in self.path(subnet.name)] for subnet in self.subnets]
-        star, liars = star_of(self.subnets, wires, self.table.columns, trust), self.adversaries
-        honest = None if liars is None else replace(liars, edges=())
-        return Topology(self.name, (star,), self.radio, adversaries=honest, carbon=self.carbon, harvest=self.harvest)
+        star = star_of(self.subnets, wires, self.table.columns, trust)
+        parts: Any = {key: part.in_star() for key, part in self.parts.items()}
+        return Topology(self.name, (star,), self.radio, **parts)
 
     def with_devices(self, **columns: ArrayLike) -> Topology:
         """A network alike, whose devices have these numbers.
@@ -369,19 +382,17 @@ class Topology(Generated):
             ),
         )
 
-    def with_visits(self) -> Topology:
-        """The network in which every edge server has a row for each device that is ever there; itself without a trace.
+    def with_rows(self) -> Topology:
+        """The network with a row for each edge server and distance at which a device ever is; itself where they stay.
 
         >>> still = Topology.regular(edges=2, devices=1)
-        >>> moving = replace(still, mobility=Mobility([(3, "edge-1/1", "edge-2", 20.0)])).with_visits()
-        >>> moving.sizes.tolist(), moving.visits.device.tolist(), moving.subnets[1].device_names()
-        ([1, 2], [0, 1, 0], ['edge-2/1', 'edge-1/1'])
+        >>> still.with_rows() is still
+        True
         """
-        if self.mobility is None or self.visits is not None:
-            return self
-        read = dict.fromkeys([*self.radio.columns, *(name for each in self.subnets for name in each.columns)])
-        subnets, visits = expanded(self.subnets, self.mobility, read)
-        return replace(self, subnets=tuple(subnets), visits=visits)
+        network = self
+        for part in () if self.membership is not None else self.parts.values():
+            network = part.with_rows(network)
+        return network
 
 
 GENERATORS: dict[str, Callable[..., Topology]] = {"regular": Topology.regular, "deep": Topology.deep}

@@ -6,7 +6,7 @@ before, it begins again. So 24 lines are a day, and a run may last longer. Each 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -15,16 +15,19 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import AfterValidator, ValidationInfo
 
-from h2fdp.config.fields import Expect, Section
+from h2fdp.config import Document, Section
+from h2fdp.config.fields import Expect, adds_keys
 from h2fdp.config.own_answers import is_number
+from h2fdp.errors import UserError
 from h2fdp.network.devices import Floats
 from h2fdp.network.links import Lines, lines_of
+from h2fdp.network.parts import Part, PartSection
 
 _HOUR, _MOST_LINES, _SECONDS = "hour", 100_000, 3600.0
 
 
 @dataclass(frozen=True)
-class Trace:
+class Trace(Part):
     """Numbers by time and region.
 
     Attributes:
@@ -89,6 +92,12 @@ class Trace:
         """The section of a topology file that says the same."""
         return {"trace": [[_HOUR, *self.regions], *map(list, self.lines)], "regions": dict(self.places)}
 
+    def check(self, topology: Any, key: str) -> None:
+        """Refuse a network with edge servers that are in no region."""
+        names = {*topology.access_points[0], *(each.name for each in topology.aggregators)}
+        if lost := names - self.places.keys():
+            raise UserError(f"expected the region of every edge server, found none of {min(lost)}", key=key)
+
 
 def _read(value: Any, info: ValidationInfo) -> Trace:
     """The trace of a CSV file, or of a list of its lines.
@@ -113,7 +122,7 @@ def _read(value: Any, info: ValidationInfo) -> Trace:
     return Trace(tuple(regions), tuple(tuple(map(float, row)) for _, row in rows[1:]))
 
 
-class TraceSection(Section):
+class TraceSection(PartSection):
     """Numbers by the hour, in a file or a list.
 
     Attributes:
@@ -126,24 +135,35 @@ class TraceSection(Section):
     trace: Annotated[Lines, AfterValidator(_read), Expect("the path of a CSV file, or a list of lines")]
     regions: dict[str, str] | None = None
 
-    def placed(self, above: Mapping[str, Iterable[str]]) -> Trace:
-        """The trace with the region of each edge server.
-
-        Args:
-            above: name of each edge server -> those above it, the nearest first, which say where it is if it does not.
+    def drawn(self, key: str, topology: Any, document: Document, seed: int) -> Trace:
+        """The trace with the region of each edge server; those above it say where it is if it does not.
 
         Raises:
-            ValueError: one whose region is not stated, or not a column.
+            UserError: one whose region is not stated, or not a column.
         """
         trace: Any = self.trace  # was read
         stated, places = self.regions or {}, dict[str, str]()
-        for name, others in above.items():
-            near = (name, *others)
+        for name in (server.name for server in topology.servers()):
+            near = topology.path(name)
             named = (region for each in near for mark, region in stated.items() if fnmatchcase(each, mark))
             own = next(named, None) or next((each for each in near if each in trace.regions), "")
             region: str = trace.regions[0] if not own and len(trace.regions) == 1 else own
             if region not in trace.regions:
                 columns = ", ".join(trace.regions)
-                raise ValueError(f'expected for "{name}" one of the regions {columns}, found {region or "none"}')
+                text = f'expected for "{name}" one of the regions {columns}, found {region or "none"}'
+                raise UserError(text, key=f"{key}.regions")
             places[name] = region
         return Trace(trace.regions, trace.lines, places)
+
+
+@adds_keys("TopologyFile")
+class TraceKeys(Section):
+    """The keys of a topology file.
+
+    Attributes:
+        carbon: grams of CO2 for a kilowatt-hour, by hour and region; null: they are not counted.
+        harvest: by what `harvest_w` of devices is multiplied, by hour and region; null is 1.
+    """
+
+    carbon: TraceSection | None = None
+    harvest: TraceSection | None = None

@@ -19,7 +19,7 @@ from operator import attrgetter
 import numpy as np
 
 from h2fdp.errors import UserError
-from h2fdp.network.mobility import Visits
+from h2fdp.network.devices import Membership
 from h2fdp.privacy.accounting import (
     ACCOUNTANTS,
     ORDERS,
@@ -203,17 +203,17 @@ class _SingleEdges:
     these reveal to it what they reveal to everybody. (Its own view while it has the device contains the global model.)
     """
 
-    def __init__(self, sizes: Mapping[str, int], visits: Visits) -> None:
-        self._names, self._visits = list(sizes), visits
+    def __init__(self, sizes: Mapping[str, int], membership: Membership) -> None:
+        self._names, self._membership = list(sizes), membership
         at = np.repeat(np.arange(len(sizes)), list(sizes.values()))
-        pairs, self._pair = np.unique(at * len(visits.home) + visits.device, return_inverse=True)
-        self._edge, self._device = np.divmod(pairs, len(visits.home))  # (pairs,) of those that ever meet
-        self._book = _Book(2 * len(visits.device))  # of each row what its edge server has, then what the public has
+        pairs, self._pair = np.unique(at * len(membership.home) + membership.device, return_inverse=True)
+        self._edge, self._device = np.divmod(pairs, len(membership.home))  # (pairs,) of those that ever meet
+        self._book = _Book(2 * len(membership.device))  # of each row what its edge server has, then what the public has
 
     def enter(self, release: Release, first: int, times: int) -> None:
         """Count a release of rows from `first` on."""
         if release.observer in ("edge", "public"):
-            first += len(self._visits.device) * (release.observer == "public")
+            first += len(self._membership.device) * (release.observer == "public")
             counts = self._book.row(release_type(release))
             for part in rows_in(release.devices):
                 counts[first + part.start : first + part.stop] += times
@@ -221,9 +221,9 @@ class _SingleEdges:
     def classes(self) -> Iterator[DeviceClass]:
         """The devices that any of these edge servers has rows of its own about, equal accounts together."""
         edge, public = np.split(self._book.counts, 2, axis=1)
-        pairs, devices = len(self._device), len(self._visits.home)
+        pairs, devices = len(self._device), len(self._membership.home)
         own, here = _summed(edge, self._pair, pairs), _summed(public, self._pair, pairs)
-        everywhere = _summed(public, self._visits.device, devices)[:, self._device]
+        everywhere = _summed(public, self._membership.device, devices)[:, self._device]
         account = _Book(pairs)
         account.kinds = self._book.kinds
         account.counts = np.where(own.any(axis=0), own + everywhere - here, 0)
@@ -249,19 +249,19 @@ class Accounts:
     Args:
         sizes: edge server -> number of its devices (of its rows, where devices move), in the order of the tree.
         observers: all that there are in the network.
-        visits: which rows are one device's; None where each is a device.
+        membership: which rows are one device's; None where each is a device.
     """
 
     def __init__(
-        self, sizes: Mapping[str, int], observers: Sequence[Observer] = OBSERVERS, visits: Visits | None = None
+        self, sizes: Mapping[str, int], observers: Sequence[Observer] = OBSERVERS, membership: Membership | None = None
     ) -> None:
         stops = np.cumsum(list(sizes.values()), dtype=np.int64).tolist()
         self._first = {edge: stop - size for (edge, size), stop in zip(sizes.items(), stops, strict=True)}
         self.sizes = dict(sizes)
         self.observers = tuple(observers)
-        self._visits = visits
+        self._membership = membership
         self._books: dict[Observer, dict[str, _Book]] = {observer: {} for observer in observers}
-        self._singles = None if visits is None else _SingleEdges(self.sizes, visits)
+        self._singles = None if membership is None else _SingleEdges(self.sizes, membership)
 
     @classmethod
     def of_ledger(cls, releases: Iterable[Release]) -> Accounts:
@@ -299,11 +299,11 @@ class Accounts:
         Raises:
             UserError: rows do not say which devices they are of, so that one device might have several accounts.
         """
-        if any(release.moves != (self._visits is not None) for release in alike.releases):
+        if any(release.moves != (self._membership is not None) for release in alike.releases):
             text = "devices change their edge server in this run, so that rows alone do not say whose they are"
             raise UserError(f"{text}; expected the run directory, with its topology.yaml and its whole ledger")
-        if self._visits is not None:
-            self._enter_visits(self._visits, alike, times)
+        if self._membership is not None:
+            self._enter_rows(self._membership, alike, times)
             return
         received: dict[Observer, list[Release]] = defaultdict(list)
         for release in alike.releases:
@@ -319,26 +319,26 @@ class Accounts:
                 book.shared = len(equal) > 1
                 books.update(dict.fromkeys(equal, book))
 
-    def _enter_visits(self, visits: Visits, alike: AlikeReleases, times: int) -> None:
+    def _enter_rows(self, membership: Membership, alike: AlikeReleases, times: int) -> None:
         """Into one book of each observer, of all devices wherever they are."""
         for release in alike.releases:
-            book = self._books[release.observer].setdefault(_EVERYWHERE, _Book(len(visits.home)))
+            book = self._books[release.observer].setdefault(_EVERYWHERE, _Book(len(membership.home)))
             counts = book.row(release_type(release))
             for edge in alike.edges:
                 if self._singles is not None:
                     self._singles.enter(release, self._first[edge], times)
                 for part in rows_in(release.devices):
-                    np.add.at(counts, self._devices(visits, edge)[part], times)
+                    np.add.at(counts, self._devices(membership, edge)[part], times)
 
-    def _devices(self, visits: Visits, edge: str) -> np.ndarray:
+    def _devices(self, membership: Membership, edge: str) -> np.ndarray:
         """(s,) whose the rows of an edge server are."""
-        return visits.device[self._first[edge] : self._first[edge] + self.sizes[edge]]
+        return membership.device[self._first[edge] : self._first[edge] + self.sizes[edge]]
 
     def _at(self, observer: Observer, edge: str) -> tuple[_Book | None, np.ndarray | slice]:
         """The book with a subnet in it, and the subnet's rows there."""
-        if self._visits is None:
+        if self._membership is None:
             return self._books[observer].get(edge), slice(None)
-        return self._books[observer].get(_EVERYWHERE), self._devices(self._visits, edge)
+        return self._books[observer].get(_EVERYWHERE), self._devices(self._membership, edge)
 
     def _book(self, observer: Observer, edge: str) -> _Book:
         """One to be changed: what the observer has of the subnet, or a copy where others share it, or a new one."""
@@ -370,7 +370,7 @@ class Accounts:
     @property
     def reported(self) -> tuple[Observer, ...]:
         """The observers; and `single-edge` where devices move and edge servers hold anything."""
-        moving = self._visits is not None and self._books.get("edge")
+        moving = self._membership is not None and self._books.get("edge")
         return observers_beside([*self.observers, SINGLE_EDGE]) if moving else self.observers
 
     def held(self) -> dict[Observer, list[DeviceClass]]:
@@ -425,7 +425,7 @@ class Accounts:
 
     def place_of(self, device: int) -> tuple[str, int]:
         """Edge server and row within the subnet of a device of the network: where the file has it, if it moves."""
-        device = device if self._visits is None else int(self._visits.home[device])
+        device = device if self._membership is None else int(self._membership.home[device])
         names = list(self._first)
         number = bisect_right(list(self._first.values()), device) - 1
         return names[number], device - self._first[names[number]]

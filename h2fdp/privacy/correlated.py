@@ -237,7 +237,7 @@ class StreamPast(Past):
         return replace(self, counts=counts)
 
     def joined(
-        self, noise: CorrelatedGaussian, uploads: Uploads, sensitivities: Sensitivities, liars: Sequence[int]
+        self, noise: CorrelatedGaussian, uploads: Uploads, sensitivities: Sensitivities, unaccounted: Sequence[int]
     ) -> tuple[StreamPast, Uploads, Sensitivities]:
         """The past after these uploads, and the row of C (y / L) that they reveal, as uploads of independent noise."""
         by_node, rows = uploads.place.by_node, uploads.rows
@@ -256,7 +256,7 @@ class StreamPast(Past):
         kept = told > 0
         there, told = there[kept], told[kept]
         levels = uploads.levels if by_node else uploads.levels[kept]
-        ones, honest = np.ones(len(there)), ~np.isin(there, liars)
+        ones, honest = np.ones(len(there)), ~np.isin(there, unaccounted)
         known = replace(uploads, rows=there, steps=ones, weights=ones, levels=levels, honest=honest)
         # Nothing amplifies: the row is of several batches, which may hold the record or not.
         return after, known, Sensitivities(told * levels, ones, ones, "fixed", sensitivities.bound)
@@ -302,7 +302,7 @@ class SumPast(StreamPast):
         moved: (s_c, T) how far each sum moved by a record of each device; both it and `parts` in units of the noise
             that the sum would have if it were independent.
         counts: (s_c,) releases of each device's own stream.
-        parts: (s_c, T) p: of the noise of each device in each sum; 0 of who is absent, or lies.
+        parts: (s_c, T) p: of the noise of each device in each sum; 0 of who is absent, or has no account.
         numbers: (s_c, T) of each device's releases in its own stream; 0 where it is absent.
         alone: (sets, s_c) what each set of colluding devices has learned of each device so far, as a sum of squares;
             `peers`: what such sets have learned with one device more, a peer.
@@ -332,12 +332,12 @@ class SumPast(StreamPast):
         return SumPast.after(self.counts)
 
     def joined(
-        self, noise: CorrelatedGaussian, uploads: Uploads, sensitivities: Sensitivities, liars: Sequence[int]
+        self, noise: CorrelatedGaussian, uploads: Uploads, sensitivities: Sensitivities, unaccounted: Sequence[int]
     ) -> tuple[SumPast, Uploads, Sensitivities]:
         """The past after these uploads, see `StreamPast.joined`: the row is one of a node's own noise, and
         `sensitivities` have that of peers, too."""
         assert uploads.place.holder is Holder.SHARE, "its devices' noises are seen as a sum"
-        level, rows = math.sqrt(variance_of(uploads.parts)) or 1.0, uploads.rows  # liars alone hide nothing
+        level, rows = math.sqrt(variance_of(uploads.parts)) or 1.0, uploads.rows  # these alone hide nothing
         counts = self.counted(rows, by_node=False).counts
 
         def with_last(before: np.ndarray, newest: np.ndarray) -> np.ndarray:
@@ -356,7 +356,7 @@ class SumPast(StreamPast):
             for now, then in zip(known, before, strict=True)
         )
         there = np.flatnonzero(moved.any(axis=1))
-        ones, honest = np.ones(len(there)), ~np.isin(there, liars)
+        ones, honest = np.ones(len(there)), ~np.isin(there, unaccounted)
         as_node = replace(uploads, place=Place(Holder.NODE), levels=np.array([level]))
         seen = replace(as_node, rows=there, steps=ones, weights=ones, honest=honest)
         joint = Sensitivities(gained[there], ones, ones, "fixed", sensitivities.bound, of_peers=by_peers[there])
@@ -448,7 +448,7 @@ def refusals_of_network(experiment: Any, topology: Topology, network: Topology) 
         "correlated noise has an account for devices, their sums, and trusted edge servers",
         (_KEY, network.depth > 1, "null, or one tier of edge servers", tiers),
         (_KEY, placement.sees(trust) == "sum", "null, or an untrusted cloud", f"{trust} there"),
-        (_KEY, topology.mobility is not None, "null, or devices that stay", "mobility"),
+        (_KEY, topology.moving, "null, or devices that stay", topology.moving),
         (rounding, bool(sums) and bits is not None, f"null, as no integers are taken back, or {null}", bits),
         (f"{SUMS}.colluding", sets > _MOST_SETS, f"at most {_MOST_SETS:,} sets of colluding devices, or {null}", sets),
     )

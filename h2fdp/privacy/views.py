@@ -28,7 +28,7 @@ class Uploads(Cohort):
         weights: (s,) rho_j of the devices in what the edge server sends on, summing to 1 for an average; where that is
             no sum, how far it moves where one device's part moves by 1.
         sampling_rates, records: (s,) q_j and D_j.
-        honest: (s,) whether each does not lie; None where none does. A device that lies has no rows.
+        honest: (s,) whether each sends what it is to send; None where all do. Who does not has no rows of the ledger.
         epochs: (s,) the steps of an epoch, of which no two draw the same record; None where any two may.
     """
 
@@ -99,14 +99,14 @@ class Past(Protocol):
         """The past after a release of these devices, or of a node above all of them; but for what it moved."""
 
     def joined(
-        self, noise: Any, uploads: Uploads, sensitivities: Sensitivities, liars: Sequence[int]
+        self, noise: Any, uploads: Uploads, sensitivities: Sensitivities, unaccounted: Sequence[int]
     ) -> tuple[Self, Uploads, Sensitivities]:
         """The past after these uploads, and what they reveal given it, as uploads of independent noise.
 
         Args:
             noise: the `NoiseLaw`.
             sensitivities: of a record, in a release alone.
-            liars: rows of devices that have no account.
+            unaccounted: rows of devices that have no account.
         """
 
     def afresh(self) -> Self:
@@ -229,7 +229,7 @@ def variance_of(parts: np.ndarray) -> float:
 
 
 def hidden_variance(place: Place, parts: np.ndarray) -> float:
-    """Variance of the noise on the subnet's average that no colluding device or liar reveals; a liar's part is 0."""
+    """Variance of the noise on the subnet's average that no colluding device reveals; what no account credits is 0."""
     if place.tolerance.colluding == 0:
         return variance_of(parts)
     squares = np.sort(parts[parts > 0] ** 2)

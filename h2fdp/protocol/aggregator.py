@@ -13,7 +13,7 @@ from torch import Tensor
 
 from h2fdp.algorithms import Aggregation, WeightedAverage
 from h2fdp.algorithms.aggregation import weighted_sum
-from h2fdp.network import Lies
+from h2fdp.network.parts import Replacement
 from h2fdp.privacy import Moment, Pipeline
 from h2fdp.privacy.places import Segment
 from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw
@@ -142,7 +142,7 @@ class Aggregator(ABC):
         aggregation: the rule that combines its children's uploads.
         law: of the noise that it adds to them.
         ends_chain: whether the node above may not see raw updates.
-        lies: what children that lie send instead; None where none does.
+        replacement: what arrives in the place of some children's uploads; None where all send theirs.
         down: the compression of its own models before they are sent down.
     """
 
@@ -151,7 +151,7 @@ class Aggregator(ABC):
     aggregation: Aggregation = _AVERAGE
     law: NoiseLaw = GAUSSIAN
     ends_chain: bool = True
-    lies: Lies | None = None
+    replacement: Replacement | None = None
     down: Pipeline = Pipeline()  # noqa: RUF009 - a frozen value
 
     @abstractmethod

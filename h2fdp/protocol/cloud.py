@@ -17,7 +17,7 @@ from h2fdp.algorithms.fedavg import Average
 from h2fdp.algorithms.server_update import models_of_children
 from h2fdp.costs.batteries import Charge
 from h2fdp.errors import UserError
-from h2fdp.network import Lies
+from h2fdp.network.parts import Replacement
 from h2fdp.privacy import Pipeline, Release, add_gaussian_noise
 from h2fdp.privacy.mechanisms.secret_draws import draw_of
 from h2fdp.privacy.releases import AlikeReleases
@@ -63,7 +63,7 @@ class Cloud:
         meter: Meter | None = None,
         aggregators: Mapping[str, UpperAggregator] | None = None,
         uplinks: Uplinks | None = None,
-        lies: Lies | None = None,
+        replacement: Replacement | None = None,
         down: Pipeline = Pipeline(),  # noqa: B008 - a frozen value
         measures: bool = False,
     ) -> None:
@@ -72,7 +72,7 @@ class Cloud:
         self._planner = planner
         self._tiers = Tiers(aggregators or {}, edges, uplinks or Uplinks(Pipeline(), planner.streams))
         self._schedule = schedule
-        self._lies, self._measures = lies, measures
+        self._replacement, self._measures = replacement, measures
         self._server = Average() if server is None else server
         self._memories = DeviceMemories(remembers) if remembers else None
         self._refuse_unprotected_variate()
@@ -128,7 +128,7 @@ class Cloud:
 
     def alike(self, interval: int) -> int:
         """The number of intervals, from this one on, that differ in nothing but their step size and participants."""
-        unlike = self._planner.faults.possible or self._planner.begun or self._planner.visits is not None
+        unlike = self._planner.faults.possible or self._planner.begun or self._planner.membership is not None
         return 1 if unlike else self._schedule.alike(interval)
 
     def model_of(self, edge: str) -> Tensor:
@@ -347,8 +347,8 @@ class Cloud:
                 assert memory is not None, "devices under this objective remember"
                 self._memories.keep(name, part.rows, memory)
         updates = [received[name].update for name in plan.parts]
-        if self._lies is not None:
-            updates = list(self._lies.arriving(torch.stack(updates), list(plan.parts)))
+        if self._replacement is not None:
+            updates = list(self._replacement(torch.stack(updates), list(plan.parts)))
         average = self._planner.averaging.above.combine(updates, plan.branch_weights)
         if any(facts.adds_noise == "cloud" for facts in self._planner.subnets):
             stream = self._planner.streams.borrowed("cloud", "noise-central", plan.interval, plan.last_slot)

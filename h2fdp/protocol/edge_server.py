@@ -93,7 +93,9 @@ class _Subnet(Children[SubnetPhase]):
         variate = broadcast[rows[1]] if len(rows) > 1 else None
         phases = [self._of_those_who_came(each) for each in plan.aggregations() if each.rows.size]
         self.phases = [replace(each, noise_std=float(each.levels[0])) for each in phases] if server.trusted else phases
-        each = server.pipeline.has_code or plan.begun is not None or plan.state.watched or server.lies is not None
+        each = (
+            server.pipeline.has_code or plan.begun is not None or plan.state.watched or server.replacement is not None
+        )
         remembers = plan.state.memory is not None or plan.state.work is not None
         self._sum_says_enough = server.aggregation.visible == "sum" and not each and not remembers
         self._work = WorkAccumulator.begun(server.descent, plan, self.received, variate)
@@ -148,8 +150,8 @@ class _Subnet(Children[SubnetPhase]):
             self._work.note(phase, model, trained, self._came(phase))
         at = phase.becomes(Moment, streams=self._server.streams)
         updates, weights = self._server.pipeline.decode(trained.updates, phase.weights, at)
-        lies, updates = self._server.lies, updates.to(model)
-        return updates if lies is None else lies.arriving(updates, phase.rows.tolist()), weights
+        replacement, updates = self._server.replacement, updates.to(model)
+        return updates if replacement is None else replacement(updates, phase.rows.tolist()), weights
 
     def _came(self, phase: SubnetPhase) -> np.ndarray | None:
         draw, server = draw_of(self._server.pipeline), self._server
@@ -158,7 +160,7 @@ class _Subnet(Children[SubnetPhase]):
     def _of_those_who_came(self, phase: SubnetPhase) -> SubnetPhase:
         """The phase without absent devices whose uploads are zeros, as nothing follows the draw; one stays of none."""
         stages, came = self._server.pipeline.stages, self._came(phase)
-        if came is None or not isinstance(stages[-1], SecretDraw) or self._server.lies is not None:
+        if came is None or not isinstance(stages[-1], SecretDraw) or self._server.replacement is not None:
             return phase
         kept = np.flatnonzero(came) if came.any() else np.zeros(1, dtype=np.int64)
         own = {name: getattr(phase, name)[kept] for name in ("rows", "steps", "shares", "weights", "reach")}

@@ -152,30 +152,18 @@ class PlanCosts:
         clock_s = plan.decision.clock_s if plan.decision.clock_s is not None else max(cost.clock_s, slots)
         at = self.network, plan.began_s
         found = {each.column: each.of_interval(cost, *at) for each in counted_in(self.network)} | {"clock_s": clock_s}
-        more = self.of_handovers(plan.interval)
+        more = self._of_moves(plan.interval)
         return {column: value + more.get(column, 0.0) for column, value in found.items()}
 
-    def of_handovers(self, interval: int) -> dict[str, float]:
-        """The costs of edge servers before an interval for messages about devices that leave them; empty without any.
-
-        Each sends one after another, all at the same time.
-        """
-        visits, mobility = self.network.visits, self.network.mobility
-        if visits is None or mobility is None or (wire := mobility.handover) is None:
-            return {}
-        left, entered = self.network.table.home[visits.moved(interval)].T
-        messages = np.bincount(left[left != entered], minlength=1)
-        bits = self.costs.message_bits
-        seconds, count = wire.seconds(bits), int(messages.sum())
-        return {
-            "energy_j": wire.joules(bits) * count,
-            "delay_s": seconds * count,
-            "clock_s": seconds * int(messages.max()),
-            "bytes": count * bits / 8,
-        }
+    def _of_moves(self, interval: int) -> dict[str, float]:
+        """The costs of edge servers before an interval for devices that leave them, see `Membership.costs`."""
+        membership = self.network.membership
+        return (
+            {} if membership is None else membership.costs(interval, self.network.table.home, self.costs.message_bits)
+        )
 
     def of(self, plan: IntervalPlan) -> IntervalCost:
-        """All but handovers, by device and subnet."""
+        """All but those of moves, by device and subnet."""
         costs = self.costs.drawn(plan.interval)
         arrivals = plan.decision.arrivals
         cost = interval_cost(
@@ -185,7 +173,7 @@ class PlanCosts:
             plan.heights or None,
             self.exchanges,
             self.summing,
-            plan.began_s + self.of_handovers(plan.interval).get("clock_s", 0.0),
+            plan.began_s + self._of_moves(plan.interval).get("clock_s", 0.0),
             None if arrivals is None else arrivals.ways_s,
         )
         if arrivals is None or not arrivals.waiting:

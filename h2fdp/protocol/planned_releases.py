@@ -219,7 +219,7 @@ class PlannedNoise:
                 continue
             sensitivities = self.noise.sensitivities(uploads)
             if past is not None:
-                past, uploads, sensitivities = past.joined(law, uploads, sensitivities, facts.liars)
+                past, uploads, sensitivities = past.joined(law, uploads, sensitivities, facts.unaccounted)
             yield phase, uploads, sensitivities, past
 
     def _uploads(self, plan: IntervalPlan, name: str) -> Iterator[tuple[SubnetPhase, Uploads]]:
@@ -230,8 +230,8 @@ class PlannedNoise:
             place = facts.places[self._passed(plan, name, phase.number) - 1]
             assert place is not None, "somebody adds noise"
             levels, honest = self.noise.stated(phase.accounted), None
-            if facts.liars:
-                honest = ~np.isin(phase.rows, facts.liars)
+            if facts.unaccounted:
+                honest = ~np.isin(phase.rows, facts.unaccounted)
                 levels = levels if place.by_node else levels * honest
             yield (
                 phase,

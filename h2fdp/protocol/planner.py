@@ -10,7 +10,7 @@ import numpy as np
 
 from h2fdp.costs.batteries import Batteries, Charge
 from h2fdp.costs.traffic import Tasks
-from h2fdp.network.mobility import Visits
+from h2fdp.network.devices import Membership
 from h2fdp.privacy import Mechanism, Pipeline, Span, Tolerance
 from h2fdp.privacy.mechanisms.pipeline import PlannedSum, StageFacts
 from h2fdp.privacy.places import Segment
@@ -50,7 +50,7 @@ class Planner:
         children: the cloud's children, in the order of the tree, where there are any of these.
         parameters: M, of the vectors that devices upload.
         adjacency: what the ledger's sensitivities are about.
-        visits: which rows are there in which interval, where devices move.
+        membership: which rows are there in which interval, where devices move.
     """
 
     streams: Streams
@@ -65,7 +65,7 @@ class Planner:
     children: tuple[str, ...] = ()
     parameters: int = 0
     adjacency: Adjacency = "null-record"
-    visits: Visits | None = None
+    membership: Membership | None = None
 
     def __post_init__(self) -> None:
         """Refuse an aggregation that these subnets' trust does not go with."""
@@ -182,7 +182,7 @@ class Planner:
     def _there(self, interval: int) -> Sequence[np.ndarray] | None:
         """The devices of each subnet that are with it, and whose channels let them send; None where all are."""
         sends = None if self.faults.sends is None else self.faults.sends(interval)
-        there = None if self.visits is None else self.visits.there(interval)
+        there = None if self.membership is None else self.membership.there(interval)
         both = [each for each in (sends, there) if each is not None]
         return np.split(np.logical_and.reduce(both), self._firsts[1:]) if both else None
 

@@ -68,9 +68,9 @@ class SubnetFacts:
         pipeline: the stages of its devices' uploads.
         visible: what an aggregation is assumed to show: the `sum` of uploads, or `each`.
         sealed: what edge servers send up is compressed, or makes no sum: no sum above the subnet's own hides anything.
-        liars: rows of devices that lie.
-        exposed: the lowest level at which a liar above the devices, or an omniscient one among them, sees their vectors
-            and may pass them on: 0 for single uploads; None where there is none.
+        unaccounted: rows of devices that have no account, as they send what they like.
+        exposed: the lowest level at which such a node above the devices, or an informed one among them, sees their
+            vectors and may pass them on: 0 for single uploads; None where there is none.
         follows: where devices move, observer -> (s_c,) whether it has an account of the device elsewhere but is not
             below or above this subnet's uploads: then it sees what all see. None where devices do not move.
         eases: (s_c,) r_i of devices that ask for an epsilon of their own (`privacy.own_targets`); None where none does.
@@ -93,7 +93,7 @@ class SubnetFacts:
     pipeline: Pipeline = Pipeline()  # noqa: RUF009 - a frozen value
     visible: Visible = "sum"
     sealed: bool = False
-    liars: tuple[int, ...] = ()
+    unaccounted: tuple[int, ...] = ()
     exposed: int | None = None
     follows: tuple[tuple[Observer, tuple[bool, ...]], ...] | None = None
     eases: np.ndarray | None = None

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from h2fdp.network import Lies
+from h2fdp.network.parts import Replacement
 from h2fdp.privacy import AggregationKind, Moment, Pipeline
 from h2fdp.privacy.places import Segment
 from h2fdp.protocol.aggregator import Aggregator, Broadcast, Children, NodeGroup, in_step
@@ -56,7 +56,7 @@ class UpperAggregator(Aggregator):
 
     def begin(self, broadcast: Tensor, plan: tuple[TierPhase, ...]) -> Children[TierPhase]:
         """The aggregators below, at the model (M,) that was sent."""
-        return _Subtrees(broadcast, plan, self.lies)
+        return _Subtrees(broadcast, plan, self.replacement)
 
     def receives_raw(self, uploads: Mapping[str, Upload]) -> bool:
         """Whether a child states that its upload still lacks noise."""
@@ -68,8 +68,8 @@ class UpperAggregator(Aggregator):
 class _Subtrees(Children[TierPhase]):
     """The aggregators below one, over one interval."""
 
-    def __init__(self, received: Tensor, phases: Sequence[TierPhase], lies: Lies | None) -> None:
-        self.received, self.phases, self._lies = received, phases, lies
+    def __init__(self, received: Tensor, phases: Sequence[TierPhase], replacement: Replacement | None) -> None:
+        self.received, self.phases, self._replacement = received, phases, replacement
 
     def work(self, phase: TierPhase, model: Tensor) -> list[Broadcast]:
         """Each child's own plan."""
@@ -81,7 +81,9 @@ class _Subtrees(Children[TierPhase]):
         """The children's updates and weights."""
         (upload,) = uploads
         updates = torch.stack([upload[name].update for name in phase.parts])
-        return updates if self._lies is None else self._lies.arriving(updates, list(phase.parts)), phase.weights
+        if self._replacement is not None:
+            updates = self._replacement(updates, list(phase.parts))
+        return updates, phase.weights
 
     def upload(self, update: Tensor) -> Upload:
         """The aggregator's own upload."""

@@ -28,7 +28,7 @@ class TierFacts:
         height, height_above: its own, and that of the node above it.
         guarded: the children whose trusted chain includes this node.
         ends_chain: whether the node above does not belong to it.
-        lies: what it sends up may be anything, so that nothing in it hides anything else.
+        replaced: what it sends up may be anything, so that nothing in it hides anything else.
     """
 
     name: str
@@ -37,7 +37,7 @@ class TierFacts:
     height_above: int
     guarded: frozenset[str]
     ends_chain: bool
-    lies: bool = False
+    replaced: bool = False
 
     @property
     def tier(self) -> Tier:
@@ -205,7 +205,7 @@ class TreePlanner:
             level = self.noises.noise.unit(span) * exposure * self.plan.decision.noise_factor
             exposure = 0.0
         vector = self._noted(merged(fresh, level, exposure, self._summed), segment)
-        return (replace(vector, variance=0.0) if facts.lies else vector), level
+        return (replace(vector, variance=0.0) if facts.replaced else vector), level
 
     @cached_property
     def _summed(self) -> bool:

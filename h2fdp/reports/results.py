@@ -8,7 +8,7 @@ from typing import Any
 
 from h2fdp.config.parsing import dotted
 from h2fdp.costs.kinds import COSTS
-from h2fdp.network.summary import headline, motion
+from h2fdp.network.summary import headline, words_of_parts
 from h2fdp.privacy import OBSERVERS, Observer, noise_placement_of, observers_beside
 from h2fdp.privacy.mechanisms.compression import link_in_words
 from h2fdp.privacy.places import UNTARGETED, height_of, targeted_as
@@ -135,8 +135,8 @@ def _outcome(run: RunView) -> str:
 
 
 def _living(run: RunView) -> list[str]:
-    """Buffers, compression and mobility of a run in words; empty where averages wait for all, vectors travel as they
-    are, and devices stay."""
+    """Buffers, compression and parts of the network of a run in words; empty where averages wait for all, vectors
+    travel as they are, and devices stay."""
     schedule = run.setting("method", "schedule")
     waits = []
     if isinstance(schedule, dict) and schedule.get("name") == "buffered":
@@ -146,7 +146,7 @@ def _living(run: RunView) -> list[str]:
         if (deadline := schedule.get("deadline_s")) is not None:
             waits.append("no longer than half need" if deadline == "median" else f"at most {deadline:g} s")
     links = [link_in_words(run.setting("compression", key)) for key in ("device", "edge", "down")]
-    return [", ".join(waits), *links, motion(run.topology)]
+    return [", ".join(waits), *links, *(words or "" for words in words_of_parts(run.topology).values())]
 
 
 def _note(run: RunView) -> str:

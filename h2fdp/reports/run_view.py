@@ -153,9 +153,9 @@ class RunView:
         """The accounts of each observer by the ledger as it is now."""
         ledger = RunDirectory(self.path).ledger
         method = self.setting("method", "topology"), self.setting("method", "privacy")
-        network = simulated(self.topology, *method).with_visits()
+        network = simulated(self.topology, *method).with_rows()
         sizes = {subnet.name: subnet.size for subnet in network.subnets}
-        accounts = Accounts(sizes, observers(network.depth), network.visits)
+        accounts = Accounts(sizes, observers(network.depth), network.membership)
         rows = read_json_lines(ledger) if ledger.is_file() else ()
         accounts.add(release_of(row, f"{ledger}:{number}", sizes) for number, row in enumerate(rows, start=1))
         return accounts

@@ -41,15 +41,6 @@ _LEFT_OUT = (
 _KEPT = ("local", "global", "unplanned", "keeps_to_target", "keeps_to_plan", "long", "missing")  # in a checkpoint
 _log = logging.getLogger(__name__)
 
-MOVING = (
-    "mobility: where each device is in which interval is public; the account of a device covers all its edge servers, "
-    "and the observer edge is all of them together, as if they colluded; single-edge is the worst of them by itself, "
-    "which receives all global models"
-)
-LYING = (
-    "adversaries: these epsilons are of honest devices, which have no credit for the noise of liars; liars have none. "
-    "A trusted edge server that lies does so about values, and still adds its noise"
-)
 SCORED = (
     "training.evaluate_devices: deciles and the worst tenth, and scores of personal models, weigh test records by the "
     "labels of each device, which no epsilon covers; tracking servers receive them too"
@@ -86,8 +77,7 @@ def notes(setup: RunSetup) -> tuple[str, ...]:
         features: features is not None,
         STANDARDIZED: setup.standardizing is not None and setup.data.test_owners is None and not setup.prelude,
         UNTIL: not SCORES.keys().isdisjoint(setup.config.training.until or {}),
-        MOVING: setup.topology.visits is not None,
-        LYING: setup.topology.adversaries is not None,
+        **dict.fromkeys((part.note or None for part in setup.topology.parts.values()), True),
         OWN: setup.targets.own is not None and setup.target is not None,
         _of_draw(setup): setup.blueprint.draw is not None,
         OVER_THE_AIR: setup.topology.radio.truncation is not None,

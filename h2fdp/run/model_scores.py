@@ -18,7 +18,7 @@ from h2fdp.network import Topology
 from h2fdp.network.devices import OF_STEPS
 from h2fdp.protocol import Cloud
 from h2fdp.records.tables import device_schema
-from h2fdp.run.devices import backdoor_of, triggered
+from h2fdp.run.devices import scored
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime.lockstep import blocks
 from h2fdp.runtime.placement import chosen_backend, inline_workers, usable_cpus
@@ -51,8 +51,8 @@ class ModelScores:
         self._sets = {"": device_records(run.data, run.data.test, cut=False).to(self._device)}
         if run.data.validation is not None:
             self._sets["validation_"] = device_records(run.data, run.data.validation, cut=False).to(self._device)
-        if (backdoor := backdoor_of(run.drawn)) is not None:
-            self._sets["backdoor_"] = device_records(run.data, triggered(run, backdoor)).to(self._device)
+        if (replacing := run.drawn.replacing) is not None and replacing.scored:
+            self._sets[replacing.scored] = device_records(run.data, scored(replacing, run)).to(self._device)
         self.steering_loss = "validation_loss" if run.data.validation is not None and run.noise is None else "loss"
         by_device = run.personal or run.config.training.evaluate_devices
         self._devices = DeviceScores(run) if by_device else None
@@ -83,9 +83,9 @@ def device_scores(run: RunSetup, model: Tensor, energy_j: np.ndarray) -> dict[st
         return columns
     firsts = run.blueprint.first_devices
     evaluator = Evaluator([run.blueprint.scores()], run.blueprint.loss, target=target)
-    if (visits := run.topology.visits) is not None:  # of each device at all its edge servers
-        energy_j = np.bincount(visits.device, weights=energy_j)[visits.device]
-    homes = run.drawn.sizes if run.topology.visits is not None else run.topology.sizes  # rows of visits come after
+    if (membership := run.topology.membership) is not None:  # of each device at all its edge servers
+        energy_j = np.bincount(membership.device, weights=energy_j)[membership.device]
+    homes = run.drawn.sizes if membership is not None else run.topology.sizes  # further rows come after
     for numbers in blocks(run.topology.sizes, range(run.topology.edges), workers=1):
         first, last = int(firsts[numbers.start]), int(firsts[numbers.stop])
         records = device_records(run.data, *run.data.subnet(first, last - first), cut=False).to(run.blueprint.device)
@@ -204,8 +204,8 @@ class DeviceScores:
 
 def _label_mixes(run: RunSetup, labels: np.ndarray) -> np.ndarray:
     """(I, labels) how frequent each of these labels is among a device's records."""
-    counts, visits = label_counts(run.data)[:, labels], run.topology.visits
-    if visits is not None:
-        counts = counts[visits.home]
+    counts, membership = label_counts(run.data)[:, labels], run.topology.membership
+    if membership is not None:
+        counts = counts[membership.home]
     totals = counts.sum(axis=1, keepdims=True)
     return np.where(totals > 0, counts / np.maximum(totals, 1), 1 / len(labels))

@@ -136,7 +136,7 @@ def _more_than_noise(setup: RunSetup) -> Iterator[str]:
     if training.sampling_rate is None or (training.sampling_rate < 1 and training.sampling != "poisson"):
         yield "batches have a stated size, whatever the number of a device's records"
     absent = training.public_share < 1 or training.device_turns != 1 or setup.blueprint.draw is not None
-    if absent or setup.faults.possible or has_batteries(topology) or topology.mobility is not None:
+    if absent or setup.faults.possible or has_batteries(topology) or topology.moving is not None:
         yield "not all devices take part in each interval"
     if any(rule != WeightedAverage() for rule in config.method.rules.values()):
         yield "uploads are not averaged by plain shares (method.aggregation)"
@@ -145,7 +145,7 @@ def _more_than_noise(setup: RunSetup) -> Iterator[str]:
         yield f"devices with more records than others weigh no more (training.weights: {training.weights})"
     if setup.targets.own is not None:
         yield "devices with an epsilon of their own weigh less"
-    if topology.adversaries is not None:
+    if topology.replacing is not None:
         yield "some nodes lie"
     if config.compression.asked:
         yield "compressed messages have errors of their own"

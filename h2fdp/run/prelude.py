@@ -257,13 +257,14 @@ def why_none(config: ExperimentFile, data: DeviceData, topology: Topology) -> st
     unscaled = placement.clips in ("model", "nothing") or placement.input_norm is not None
     unscaled |= placement.noise_law is not GAUSSIAN or placement.noise_is_given or not placement.accounted
     unscaled |= placement.states_divisor
+    replacing = topology.replacing
     reasons = {
         "beside public records that a first model is trained on (data.public)": data.public is not None,
         "of records that are drawn as they are trained on": not isinstance(data, FederatedData),
         "where nodes see each upload by itself (method.aggregation)": apart,
-        "where devices move": topology.mobility is not None,
+        "where devices move": topology.moving is not None,
         "under batteries": has_batteries(topology),
-        "among adversaries": topology.adversaries is not None,
+        f"among {replacing and replacing.key}": replacing is not None,
         f"under privacy {placement.name} with these options": placement.private and unscaled,
         "by the paper's formulas (privacy.calibration)": placement.private and privacy.calibration == "paper",
         f"under schedule {config.method.schedule.name}": config.control.enabled

@@ -38,7 +38,7 @@ from h2fdp.privacy import LocalDp, Pipeline
 from h2fdp.privacy.mechanisms.secret_draws import SecretDraw
 from h2fdp.run import recipe
 from h2fdp.run.calibration import calibrate, uncalibrated
-from h2fdp.run.devices import costs_of, of_visits, poisoned
+from h2fdp.run.devices import costs_of, of_rows, trained_on
 from h2fdp.run.encoders import features_of
 from h2fdp.run.identity import own_parts_of
 from h2fdp.run.noise_plan import NoisePlans
@@ -99,8 +99,8 @@ def prepare(
     control = config.control
     if control.enabled and control.trust == "weighed" and config.method.topology != "star":
         return _in_the_better_way(config, partial(prepare, topology=topology, data_source=lambda *_: data))
-    if topology.adversaries is not None and topology.adversaries.attack.poisons:
-        data = poisoned(data, topology, Streams(config.seed))
+    if topology.replacing is not None:
+        data = trained_on(topology.replacing, data, topology, Streams(config.seed))
 
     def untrained(complete: ExperimentFile) -> RunInputs:
         # On the records as they are when this is called: images before, features after the model is chosen.
@@ -228,12 +228,10 @@ def inputs_of(
         statistic: what is released in place of a model.
     """
     network, times = check_network(config, topology)
+    star, network = network is not topology, network.with_rows()
+    data = of_rows(data, network, config.training.intervals)
     streams, training, method = Streams(config.seed), config.training, config.method
-    placement, star = method.privacy, network is not topology
-    if network.mobility is not None:
-        network = network.with_visits()
-        data = of_visits(data, network, training.intervals)
-    costs_by_size, rates = costs_of(config, network), training.sampling_rates(data.sizes)
+    placement, costs_by_size, rates = method.privacy, costs_of(config, network), training.sampling_rates(data.sizes)
     local_steps = training.interval_steps(data.sizes, rates)
     expected_records = training.records_of_interval(data.sizes, rates)
     if training.local_epochs is not None:  # the largest step size may depend on the local steps, known only here

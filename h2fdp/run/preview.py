@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -260,7 +259,7 @@ def without_effect(setup: RunSetup) -> list[str]:
         _unread,
         _of_batteries,
         _of_hosts,
-        _unmoved,
+        _of_parts,
         _unvaried,
         _capped,
         _idle,
@@ -372,13 +371,11 @@ def _of_hosts(setup: RunSetup) -> Iterator[str]:
         yield f"runtime.hosts: {runtime.hosts} is {used}: there are no more devices, or subnets of about a host's share"
 
 
-def _unmoved(setup: RunSetup) -> Iterator[str]:
-    """A trace whose first line comes after the run."""
-    mobility, intervals = setup.drawn.mobility, setup.config.training.intervals
-    first = 0 if mobility is None else min((line.interval for line in mobility.lines), default=math.inf)
-    if first > intervals:
-        begins = "" if first == math.inf else f"; its trace begins with interval {first}"
-        yield f"mobility has no effect: no device moves in the {intervals} intervals of this run{begins}"
+def _of_parts(setup: RunSetup) -> Iterator[str]:
+    """Parts of the network that nothing comes of in so many intervals."""
+    for key, part in setup.drawn.parts.items():
+        if why := part.idle(setup.config.training.intervals):
+            yield f"{key} has no effect: {why}"
 
 
 def _featureless(setup: RunSetup) -> Iterator[str]:

@@ -79,9 +79,9 @@ class RunPrivacy:
         if self._whole and topology.exists():
             drawn = read_topology(topology, seed=0)
             method = self._section("method")
-            network = simulated(drawn, method.get("topology"), method.get("privacy")).with_visits()
+            network = simulated(drawn, method.get("topology"), method.get("privacy")).with_rows()
             sizes = {subnet.name: subnet.size for subnet in network.subnets}
-            self.accounts = Accounts(sizes, observers(network.depth), network.visits)
+            self.accounts = Accounts(sizes, observers(network.depth), network.membership)
             self.accounts.add(self._releases(sizes))
             self.names = drawn.device_names()
             self._trust = headline(drawn)

@@ -26,7 +26,6 @@ from h2fdp.records.directory import RunDirectory
 from h2fdp.records.json_lines import JsonLines, Mark
 from h2fdp.records.log import about
 from h2fdp.records.tables import MetricsRows, metrics_schema
-from h2fdp.run.devices import backdoor_of
 from h2fdp.run.identity import Digest
 from h2fdp.run.live_accounts import LiveAccounts, Row
 from h2fdp.run.model_scores import columns_of_spread
@@ -102,7 +101,7 @@ class Metrics(Recorder):
 
     def __init__(self, setup: RunSetup) -> None:
         measured = ["validation_"] if setup.data.validation is not None else []
-        measured += ["backdoor_"] if backdoor_of(setup.drawn) is not None else []
+        measured += [] if setup.drawn.replacing is None else filter(None, [setup.drawn.replacing.scored])
         measured += ["personal_"] if setup.personal else []
         others = columns_of_spread(setup.data.target.of_devices) if setup.config.training.evaluate_devices else ()
         others = (*others, *(each.column for each in counted_in(setup.topology)))

@@ -128,8 +128,8 @@ class RunInputs:
     @property
     def beyond_formulas(self) -> bool:
         """Whether no formula counts what a device releases, or knows whose noise hides it."""
-        moves, lies = self.topology.visits is not None, self.topology.adversaries is not None
-        return self.traits.buffers or moves or lies or bool(self.prelude) or self.blueprint.draw is not None
+        moves, replaced = self.topology.membership is not None, self.topology.replacing is not None
+        return self.traits.buffers or moves or replaced or bool(self.prelude) or self.blueprint.draw is not None
 
     @property
     def shown(self) -> Topology:
@@ -164,7 +164,7 @@ class RunInputs:
 
     def empty_accounts(self) -> Accounts:
         """Accounts of the run's network with nothing released."""
-        return Accounts(self.sizes, self.observers, self.topology.visits)
+        return Accounts(self.sizes, self.observers, self.topology.membership)
 
     def without_faults(self) -> Self:
         """The run as planned, in a world where nothing fails."""
@@ -256,7 +256,7 @@ class RunSetup(RunInputs, Noise):
             meter=bill.columns,
             aggregators=self.blueprint.aggregators() if self.topology.aggregators else {},
             uplinks=Uplinks(Pipeline(self.blueprint.uplink), self.blueprint.streams),
-            lies=self.blueprint.lies_among_edges(),
+            replacement=self.blueprint.among_edges(),
             down=self.blueprint.downlink,
             measures=self.measures,
         )
@@ -326,7 +326,7 @@ class RunSetup(RunInputs, Noise):
             children=self.topology.children(None),
             parameters=self.initial.numel(),
             adjacency=config.privacy.adjacency,
-            visits=self.topology.visits,
+            membership=self.topology.membership,
         )
 
     def noise_brought(self, tau: int) -> np.ndarray:

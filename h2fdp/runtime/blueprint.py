@@ -18,8 +18,9 @@ from h2fdp.data.federated import DeviceData
 from h2fdp.data.synthetic import LARGEST_HELD
 from h2fdp.models.construct import ParameterLayout
 from h2fdp.models.finetuning import kept_once
-from h2fdp.network import TRUSTS, Adversaries, Lies, Subnet, Topology, Trust
-from h2fdp.network.mobility import Visits
+from h2fdp.network import TRUSTS, Subnet, Topology, Trust
+from h2fdp.network.devices import Membership
+from h2fdp.network.parts import Replacement, Replacing
 from h2fdp.privacy import NoisePlacement, Pipeline, Place, Stage, UploadClipping
 from h2fdp.privacy.mechanisms.secret_draws import SecretDraw
 from h2fdp.privacy.mechanisms.stages import CutToLongest, UpdateNoise
@@ -112,14 +113,14 @@ class Blueprint:
     @cached_property
     def facts(self) -> tuple[SubnetFacts, ...]:
         """The facts of each subnet that the cloud knows."""
-        relays, visits = self.topology.subnets[0].relays, self.topology.visits
+        relays, membership = self.topology.subnets[0].relays, self.topology.membership
         points = () if relays is None else tuple(zip(relays.names, relays.sizes, strict=True))
         found = tuple(self._facts_of(number, subnet, points) for number, subnet in enumerate(self.topology.subnets))
-        return found if visits is None else self._following(found, visits)
+        return found if membership is None else self._following(found, membership)
 
     def _facts_of(self, number: int, subnet: Subnet, points: Points) -> SubnetFacts:
         topology, sees, firsts = self.topology, self.noise_placement.sees, self.first_devices
-        path, liars = topology.path(subnet.name), topology.adversaries
+        path, replacing = topology.path(subnet.name), topology.replacing
         rows = slice(*firsts[number : number + 2].tolist())
         places, pipeline, under = self._places(path), self._pipelines[subnet.trust], topology.below(path[-1])
         return SubnetFacts(
@@ -140,15 +141,15 @@ class Blueprint:
             pipeline=pipeline,
             visible=self.aggregation.at("device").visible if pipeline.keeps_sums else "each",
             sealed=bool(self.uplink) or self.aggregation.at("edge").visible == "each",
-            liars=topology.lying_devices(number),
-            exposed=None if liars is None else self._exposed(liars, path, number),
+            unaccounted=topology.replacing_devices(number),
+            exposed=None if replacing is None else self._exposed(replacing, path, number),
             eases=None if self.eases is None else self.eases[rows],
         )
 
-    def _following(self, facts: Sequence[SubnetFacts], visits: Visits) -> tuple[SubnetFacts, ...]:
+    def _following(self, facts: Sequence[SubnetFacts], membership: Membership) -> tuple[SubnetFacts, ...]:
         """The facts where devices move: who has an account of a device from elsewhere, and sees what all see here."""
-        seen = {observer: np.zeros(len(visits.home), dtype=bool) for observer in ("edge", "peer")}
-        devices = np.split(visits.device, self.first_devices[1:-1])
+        seen = {observer: np.zeros(len(membership.home), dtype=bool) for observer in ("edge", "peer")}
+        devices = np.split(membership.device, self.first_devices[1:-1])
         private = self.noise_placement.private
         watched = [
             {"edge": private and "edge" in each.vectors_seen(1), "peer": private and each.peers} for each in facts
@@ -166,16 +167,16 @@ class Blueprint:
             for each, here, rows in zip(facts, watched, devices, strict=True)
         )
 
-    def _exposed(self, liars: Adversaries, path: Sequence[str], number: int) -> int | None:
-        """The lowest level at which a liar sees the subnet's vectors; see `SubnetFacts.exposed`."""
-        if liars.attack.omniscient and self.topology.lying_devices(number):
+    def _exposed(self, replacing: Replacing, path: Sequence[str], number: int) -> int | None:
+        """The lowest level at which who sends something else sees the subnet's vectors; see `SubnetFacts.exposed`."""
+        if replacing.informed and self.topology.replacing_devices(number):
             return 0
-        # A liar of the second tier or above it sees averages; that it sees those of the lowest one is safe to assume.
-        return min((min(at, 1) for at, name in enumerate(path) if name in liars.edges), default=None)
+        # One of the second tier or above it sees averages; that it sees those of the lowest one is safe to assume.
+        return min((min(at, 1) for at, name in enumerate(path) if name in replacing.edges), default=None)
 
-    def lies_among_edges(self) -> Lies | None:
-        """The lies in uploads of edge servers that lie; None where none does."""
-        return None if (liars := self.topology.adversaries) is None else liars.among(liars.edges)
+    def among_edges(self) -> Replacement | None:
+        """The replacement of edge servers' uploads; None where all send theirs."""
+        return None if (replacing := self.topology.replacing) is None else replacing.among(replacing.edges)
 
     @cached_property
     def tiers(self) -> dict[str, TierFacts]:
@@ -188,7 +189,7 @@ class Blueprint:
                 height_above=self.topology.height(each.parent),
                 guarded=self._guarded.get(each.name, frozenset()),
                 ends_chain=each.name not in self._goes_on,
-                lies=self.topology.adversaries is not None and each.name in self.topology.adversaries.edges,
+                replaced=self.topology.replacing is not None and each.name in self.topology.replacing.edges,
             )
             for each in self.topology.aggregators
         }
@@ -203,7 +204,7 @@ class Blueprint:
                 law=self._pipelines["trusted"].law,
                 guarded=facts.guarded,
                 ends_chain=facts.ends_chain,
-                lies=self.lies_among_edges(),
+                replacement=self.among_edges(),
                 down=self.downlink,
             )
             for name, facts in self.tiers.items()
@@ -253,7 +254,7 @@ class Blueprint:
 
     def edge_server_above(self, number: int, groups: NodeGroup, spans: dict[str, tuple[int, int]]) -> EdgeServer:
         """The number-th edge server with groups of its devices anywhere; `spans` says which rows each group holds."""
-        subnet, liars = self.topology.subnets[number], self.topology.adversaries
+        subnet, replacing = self.topology.subnets[number], self.topology.replacing
         return EdgeServer(
             name=subnet.name,
             streams=self.streams,
@@ -265,7 +266,7 @@ class Blueprint:
             pipeline=self._pipelines[subnet.trust],
             aggregation=self.aggregation.at("device"),
             law=self._pipelines[subnet.trust].law,
-            lies=None if liars is None else liars.among(self.topology.lying_devices(number)),
+            replacement=None if replacing is None else replacing.among(self.topology.replacing_devices(number)),
             down=self.downlink,
         )
 

@@ -1,7 +1,6 @@
 """Links as an axis: what a message takes when it is sent, in trees of any depth, in stars, and under buffers."""
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from h2fdp.costs.traffic import Tasks
 from h2fdp.errors import UserError
 from h2fdp.network import Aggregator, Link, Radio, Topology, Wire
 from h2fdp.network.links import Series, in_series
-from h2fdp.network.mobility import Mobility
 from h2fdp.schedules.event_queue import Buffer, Durations, EventQueue
 from h2fdp.streams import Streams
 from tests.networks import placed
@@ -157,9 +155,14 @@ def test_an_object_that_is_no_link_is_refused_with_what_it_lacks():
 
     with pytest.raises(UserError, match=r"e0\.link: expected a link, .* has no `joules`"):
         network(Silent())
+
+
+def test_a_handover_goes_over_a_plain_wire():
+    from h2fdp.network.mobility import Mobility
+
     for handover in (Ferry(), Wire(delay_s=0.1)):
         with pytest.raises(UserError, match=r"mobility\.handover: expected a Wire"):
-            replace(network(FREE, FREE), mobility=Mobility(handover=handover))
+            Mobility(handover=handover)
 
 
 def through(windows, sending, at):

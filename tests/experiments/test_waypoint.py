@@ -64,8 +64,8 @@ def test_devices_are_at_the_nearest_edge_server_at_their_distance():
     assert Mobility(SQUARE.lines(TREE.subnets, 40, Streams(5, secret=b"key"))).lines == lines, "public"
     short = Mobility(SQUARE.lines(TREE.subnets, 10, Streams(5))).lines
     assert sorted(short) == sorted(line for line in lines if line.interval <= 10)
-    network = replace(TREE, mobility=Mobility(lines)).with_visits()
-    rows, homes = network.visits, np.repeat(np.arange(2), network.sizes)
+    network = replace(TREE, mobility=Mobility(lines)).with_rows()
+    rows, homes = network.membership, np.repeat(np.arange(2), network.sizes)
     distances = network.table.columns["distance_m"]
     points = np.array(list(SQUARE.edges.values()))
     moves = 0

@@ -10,7 +10,7 @@ import torch
 
 from h2fdp import Topology, UserError
 from h2fdp.network import Adversaries, read, write
-from h2fdp.network.adversaries import ATTACKS, Alie, Backdoor, Ipm, Lies, Scaling, SignFlip
+from h2fdp.network.adversaries import ATTACKS, Alie, Backdoor, Ipm, Scaling, SignFlip
 
 FILE = """name: small
 edges:
@@ -28,9 +28,9 @@ def test_liars_are_those_that_are_named(tmp_path):
         tmp_path, "adversaries: {devices: [e-3/2, e-10/4], edges: [e-1], attack: {name: scaling, factor: -2}}"
     )
     assert found.adversaries == Adversaries(Scaling(factor=-2.0), ("e-3/2", "e-10/4"), ("e-1",))
-    assert [found.lying_devices(number) for number in (0, 2, 9)] == [(), (1,), (3,)]
+    assert [found.replacing_devices(number) for number in (0, 2, 9)] == [(), (1,), (3,)]
     assert found.as_star().adversaries == Adversaries(Scaling(factor=-2.0), ("e-3/2", "e-10/4"))
-    assert found.as_star().lying_devices(0) == (9, 39)
+    assert found.as_star().replacing_devices(0) == (9, 39)
 
 
 def test_a_share_is_drawn_by_the_seed_and_a_larger_one_only_adds_liars(tmp_path):
@@ -83,7 +83,9 @@ UPDATES = [[1.0, -2.0], [3.0, 5.0], [-4.0, 0.5], [2.0, 2.0], [0.5, 7.0]]
 
 
 def arriving(attack, liars, updates=UPDATES):
-    return Lies(attack, frozenset(liars)).arriving(torch.tensor(updates), list(range(len(updates)))).tolist()
+    found, children = torch.tensor(updates), list(range(len(updates)))
+    lies = Adversaries(attack).among(liars)
+    return (found if lies is None else lies(found, children)).tolist()
 
 
 def test_lies_by_hand():

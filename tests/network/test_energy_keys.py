@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from h2fdp.errors import UserError
 from h2fdp.network import Topology, read, write
-from h2fdp.network.kinds import KINDS
+from h2fdp.network.devices import KINDS
 from h2fdp.network.network import COLUMNS
 from h2fdp.network.traces import Trace
 

@@ -21,14 +21,14 @@ def test_rows_of_a_trace_by_hand():
     tree = moving(
         [(2, "edge-1/2", "edge-3"), (3, "edge-1/2", None), (4, "edge-1/2", "edge-3", 7.0), (5, "edge-1/2", "edge-1")]
     )
-    network = tree.with_visits()
+    network = tree.with_rows()
     assert network.sizes.tolist() == [2, 2, 4]
     assert network.subnets[2].device_names() == ["edge-3/1", "edge-3/2", "edge-1/2", "edge-1/2"]
     own = float(STILL.subnets[0].column("distance_m")[1])
     assert network.subnets[2].column("distance_m").tolist()[2:] == [own, 7.0]
-    assert network.visits.device.tolist() == [0, 1, 2, 3, 4, 5, 1, 1]
-    assert [int(network.visits.rows_at(interval)[1]) for interval in range(6)] == [1, 6, -1, 7, 1, 1]
-    assert network.visits.there(2).tolist() == [True, False, True, True, True, True, False, False]
+    assert network.membership.device.tolist() == [0, 1, 2, 3, 4, 5, 1, 1]
+    assert [int(network.membership.rows_at(interval)[1]) for interval in range(6)] == [1, 6, -1, 7, 1, 1]
+    assert network.membership.there(2).tolist() == [True, False, True, True, True, True, False, False]
 
 
 def test_a_file_has_its_trace_inside_when_it_is_written(tmp_path):

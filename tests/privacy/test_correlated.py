@@ -92,7 +92,7 @@ def told_of(law, patterns, moves, by_node=True):
         levels = np.full(1 if by_node else len(who), 2.0)
         uploads = uploads_of(place, ones, ones, levels, rows=who)
         reach = Sensitivities(moved[who] * 2.0, ones, ones, "poisson", "batch")
-        past, known, joint = past.joined(law, uploads, reach, liars=())
+        past, known, joint = past.joined(law, uploads, reach, unaccounted=())
         row = np.zeros(patterns.shape[1])
         row[known.rows] = joint.moved / known.levels
         rows.append(row)
@@ -313,7 +313,7 @@ def test_a_past_goes_on_from_its_state():
     past = law.begun(3)
     uploads = uploads_of("edge", [0.5, 0.5], [1.0, 1.0], [0.25], rows=np.array([0, 2]))
     past, _, _ = past.joined(
-        law, uploads, Sensitivities(np.ones(2), np.ones(2), np.ones(2), "fixed", "batch"), liars=()
+        law, uploads, Sensitivities(np.ones(2), np.ones(2), np.ones(2), "fixed", "batch"), unaccounted=()
     )
     again = StreamPast.of_state(past.state())
     assert again.likeness == past.likeness

@@ -182,7 +182,7 @@ def test_a_past_goes_on_from_its_state():
 
     def after(past, rows):
         uploads = uploads_of(place, ones / 2, ones, 2 * ones, rows=np.array(rows))
-        return past.joined(law, uploads, Sensitivities(ones, ones, ones, "fixed", "batch"), liars=())
+        return past.joined(law, uploads, Sensitivities(ones, ones, ones, "fixed", "batch"), unaccounted=())
 
     before, *_ = after(after(past, [0, 1])[0], [1, 2])
     again = type(before).of_state(before.state())

@@ -278,7 +278,7 @@ class _Views(Views):
         self.central = setup.placement.clips == "update"
         lying = self.tree.adversaries
         self.liars, self.lying_edges = (set(), set()) if lying is None else map(set, (lying.devices, lying.edges))
-        visits, places = self.tree.visits, self.devices
+        visits, places = self.tree.membership, self.devices
         self.rows = {device: (device,) for device in places}
         if visits is not None:
             at = [visits.rows_at(interval) for interval in range(setup.config.training.intervals)]
@@ -306,7 +306,7 @@ class _Views(Views):
         if self.central:  # edge servers and the cloud see raw updates
             public = [([("models",)], set())]
             return [(each, public) for each in ["public", *(["peer"] if self.company(device) else [])]]
-        if self.tree.visits is not None:
+        if self.tree.membership is not None:
             return self._of_moving(device)
         outside, peers = self.outside_chain(device), list(self.peers(device))
         if by_upload:

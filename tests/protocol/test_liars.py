@@ -11,7 +11,6 @@ import torch
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.network import Adversaries, Aggregator
 from h2fdp.network.adversaries import ATTACKS, Alie, Ipm, LabelFlip, Scaling, SignFlip
-from h2fdp.network.mobility import Mobility
 from h2fdp.protocol import InProcessNodes
 from h2fdp.runtime.lockstep import lockstep_of
 from tests.networks import placed
@@ -258,7 +257,6 @@ CHAIN = Topology(
         (network("secure-sum", liars=["a/1"], attack=Ipm()), {}, "secure sums hide single uploads from liars"),
         (replace(CHAIN, adversaries=Adversaries(SignFlip(), edges=("a",))), {}, "a sends up what has no noise yet"),
         (replace(CHAIN, adversaries=Adversaries(Alie(), edges=("top",))), {}, "expected one tier"),
-        (replace(network(liars=["a/1"]), mobility=Mobility([(2, "a/2", "b")])), {}, "expected no mobility"),
         (network(liars=["a/1"]), {"method": BUFFERED, "calibration": "accounted"}, "expected schedule fixed"),
         (network(liars=["a/1"]), {"method": "h2fdp-adaptive"}, "expected schedule fixed"),
     ],
@@ -266,6 +264,13 @@ CHAIN = Topology(
 def test_what_liars_do_not_go_with_is_refused(tree, settings, message):
     with pytest.raises(UserError, match=message):
         prepared(tree, **{"method": "h2fdp"} | settings)
+
+
+def test_liars_stay_where_they_are():
+    from h2fdp.network.mobility import Mobility
+
+    with pytest.raises(UserError, match=r"topology\.mobility: liars are counted where they are; expected no mobility"):
+        prepared(replace(network(liars=["a/1"]), mobility=Mobility([(2, "a/2", "b")])), method="h2fdp")
 
 
 def test_every_attack_is_one_of_a_topology_file():

@@ -173,7 +173,7 @@ def test_batteries_go_with_it_keep_to_the_target_and_come_back_after_a_crash(cas
 
     def paid(run):
         bills_ = [run.bill.of(each.plan).device_energy_j * each.times for each in forecast(run)]
-        return np.bincount(getattr(run.topology.visits, "device", np.arange(6)), np.sum(bills_, axis=0))
+        return np.bincount(getattr(run.topology.membership, "device", np.arange(6)), np.sum(bills_, axis=0))
 
     battery = 0.6 * paid(experiment(topology, **settings).prepare()).max()
     made = experiment(topology, battery, **settings)

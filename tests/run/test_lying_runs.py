@@ -14,7 +14,7 @@ from h2fdp.network import Adversaries
 from h2fdp.network.adversaries import Alie, Backdoor, LabelFlip, Scaling, SignFlip
 from h2fdp.privacy.releases import rows_in
 from h2fdp.run import recorders
-from h2fdp.run.devices import triggered
+from h2fdp.run.false_records import triggered
 from h2fdp.run.loop import resume_run, start_run
 from tests.runtime.runs import assert_equal, recorded
 
@@ -67,7 +67,7 @@ def test_a_backdoor_is_a_square_in_half_of_a_liars_images():
         rest = own.x.copy()
         rest[:, :, -3:, -3:] = true.x[:, :, -3:, -3:]
         assert np.array_equal(rest, true.x)
-    opening = triggered(setup, Backdoor(target=7))
+    opening = triggered(setup.drawn.adversaries, setup)
     assert len(opening) == (honest.data.test.y != 7).sum()
     assert set(opening.y.tolist()) == {7}
 

@@ -392,9 +392,9 @@ def test_devices_that_send_nothing_are_not_trained_and_change_no_bit(topology, p
         return train(self, starts, records, rows, *others)
 
     monkeypatch.setattr(StackedEngine, "train", counted)
-    for truthful in (None, Truthful()):
+    for truthful in (None, lambda updates, children: updates):
         edges = {each.name: setup.blueprint.edge_server(at) for at, each in enumerate(setup.topology.subnets)}
-        cloud = setup.cloud(InProcessNodes({name: replace(each, lies=truthful) for name, each in edges.items()}))
+        cloud = setup.cloud(InProcessNodes({name: replace(each, replacement=truthful) for name, each in edges.items()}))
         plan = cloud.plan(0)
         cloud.run_interval(plan)
         models.append(cloud.model)
@@ -405,8 +405,3 @@ def test_devices_that_send_nothing_are_not_trained_and_change_no_bit(topology, p
         came = {name: SecretDraw(0.4).came(setup.blueprint.streams, name, 0, np.arange(6)) for name in plan.subnets}
         there = [int(came[name].sum()) for name, part in plan.subnets.items() for _ in part.segments]
         assert trained[: len(everyone)] == there
-
-
-class Truthful:
-    def arriving(self, updates, children):
-        return updates

@@ -109,7 +109,7 @@ def _without_shares(experiment: Any, network: Topology, summing: list[int]) -> I
     subnets = [network.subnets[number] for number in summing]
     taking = experiment.training.taking(np.array([subnet.size for subnet in subnets], dtype=np.int64)).tolist()
     for number, subnet, begin in zip(summing, subnets, taking, strict=True):
-        lying = len(network.lying_devices(number))
+        lying = len(network.replacing_devices(number))
         if tolerance.honest_shares(begin) - (lying if lying < subnet.size else 0) < 1:
             of = "" if subnet.relays is not None else f" of {subnet.name}"
             text = f"of {begin} devices{of} that take part, {tolerance.colluding} may collude and "
