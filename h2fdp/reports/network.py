@@ -20,17 +20,9 @@ from h2fdp.reports.run_view import RunView
 from h2fdp.wording import counted
 
 MOST_DRAWN = 4  # different networks; of the others there is a row in the table
-_HEADS = (
-    "runs",
-    "name",
-    "edge servers",
-    "trusted",
-    "secure sums",
-    "devices",
-    "distance (m), lowest",
-    "median",
-    "highest",
-)
+_COUNTS = {"edges": "edge servers", "trusted": "trusted", "secure_sum": "secure sums", "devices": "devices"}
+_DISTANCES = {"lowest": "distance (m), lowest", "median": "median", "highest": "highest"}
+_HEADS = ("runs", "name", *_COUNTS.values(), *_DISTANCES.values())
 
 
 def network(runs: Sequence[RunView]) -> ReportSection:
@@ -126,9 +118,5 @@ def _server_words(topology: Topology, server: Subnet | Aggregator) -> str:
 
 def _row(topology: Topology, users: Sequence[RunView]) -> list[Any]:
     facts = summarise(topology)
-    distance = facts["distance_m"]
-    return [
-        ", ".join(run.name for run in users),
-        *(facts[key] for key in ("name", "edges", "trusted", "secure_sum", "devices")),
-        *(distance[key] for key in ("lowest", "median", "highest")),
-    ]
+    numbers = [*(facts[key] for key in _COUNTS), *(facts["distance_m"][key] for key in _DISTANCES)]
+    return [", ".join(run.name for run in users), facts["name"], *numbers]

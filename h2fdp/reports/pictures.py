@@ -162,63 +162,45 @@ def write_page(study: Mapping[str, Any], path: Path) -> Path:
 
 
 def _map_of(study: Mapping[str, Any]) -> Picture:
-    networks, score = study["networks"], SCORES[study["score"]]
-    groups: dict[Any, list[Mapping[str, Any]]] = {}
-    for each in networks:
-        groups.setdefault((each["edges"], each["devices"]), []).append(each)
-    maps = [(size, rows) for size, rows in groups.items() if _is_map(rows)][:_MOST_MAPS]
+    import pandas as pd  # takes a second
+
+    networks, runs, score = pd.DataFrame(study["networks"]), pd.DataFrame(study["runs"]), SCORES[study["score"]]
+    for frame in (networks, runs):
+        known = frame.columns.intersection(["score", "low", "high", "measured"])
+        frame[known] = score.factor * frame[known].astype(float)
+    networks["read"] = networks["score"].fillna(networks["measured"])
+    groups = networks.groupby(["edges", "devices"], sort=False)
+    maps = [(size, rows) for size, rows in groups if (rows.get(["trust", "epsilon"], rows[[]]).nunique() > 1).sum() > 1]
+    maps = maps[:_MOST_MAPS]
     picture = Picture(figsize=(3.3 * (1 + len(maps)), 2.7), layout="constrained")
     first, *rest = np.atleast_1d(picture.subplots(1, 1 + len(maps))).tolist()
-    ordered = sorted(networks, key=lambda each: each["noise"])
-    noise, factor = [each["noise"] for each in ordered], score.factor
-    columns = {
-        key: factor * np.array([each[key] for each in ordered], float) for key in ("score", "low", "high", "measured")
-    }
-    first.plot(noise, columns["score"], color=CURVES[0], label="curve")
-    first.fill_between(noise, columns["low"], columns["high"], color=CURVES[0], alpha=0.2, linewidth=0)
-    first.plot(
-        [each["noise"] for each in study["runs"]],
-        [factor * each["score"] for each in study["runs"]],
-        ".",
-        color=CURVES[0],
-        label="runs of the curve",
-    )
-    if np.isfinite(columns["measured"]).any():
-        first.plot(noise, columns["measured"], "x", color=CURVES[1], label="networks that were run")
+    ordered = networks.sort_values("noise", kind="stable")
+    noise = ordered["noise"].tolist()
+    first.plot(noise, ordered["score"], color=CURVES[0], label="curve")
+    first.fill_between(noise, ordered["low"], ordered["high"], color=CURVES[0], alpha=0.2, linewidth=0)
+    first.plot(runs.get("noise", []), runs.get("score", []), ".", color=CURVES[0], label="runs of the curve")
+    if ordered["measured"].notna().any():
+        first.plot(noise, ordered["measured"], "x", color=CURVES[1], label="networks that were run")
     first.set_xscale("log")
     ticks = [tick for power in range(-9, 10) for tick in (10.0**power, 3 * 10.0**power)]
-    first.set_xticks(
-        within := [each for each in ticks if noise[0] <= each <= noise[-1]], [f"{each:g}" for each in within]
-    )
+    within = [each for each in ticks if noise[0] <= each <= noise[-1]]
+    first.set_xticks(within, [f"{each:g}" for each in within])
     first.minorticks_off()
     first.set_xlabel("noise in the last model, x")
     first.set_ylabel(score.title)
     first.legend()
-    values = [factor * _value(each) for each in networks]
     for axes, ((edges, devices), rows) in zip(rest, maps, strict=True):
-        trust, epsilon = (sorted({each[key] for each in rows}) for key in ("trust", "epsilon"))
-        at = {(each["epsilon"], each["trust"]): each for each in rows}
-        grid = np.array([[factor * _value(at[e, t]) for t in trust] for e in epsilon])
-        joules = np.array([[at[e, t]["joules"] for t in trust] for e in epsilon])
-        shades = axes.contourf(trust, epsilon, grid, 12, vmin=min(values), vmax=max(values), cmap="viridis")
-        lines = axes.contour(trust, epsilon, joules, 4, colors="white", linewidths=0.8) if np.ptp(joules) > 0 else None
-        if lines is not None:
+        grid, joules = (rows.pivot(index="epsilon", columns="trust", values=each) for each in ("read", "joules"))
+        ends = {"vmin": networks["read"].min(), "vmax": networks["read"].max()}
+        shades = axes.contourf(grid.columns, grid.index, grid, 12, **ends, cmap="viridis")
+        if np.ptp(joules.to_numpy()) > 0:
+            lines = axes.contour(grid.columns, grid.index, joules, 4, colors="white", linewidths=0.8)
             axes.clabel(lines, fmt="%.3g J", fontsize=6)
         axes.set_yscale("log")
-        axes.set_yticks(epsilon, [f"{each:g}" for each in epsilon], minor=False)
+        axes.set_yticks(grid.index, [f"{each:g}" for each in grid.index], minor=False)
         axes.minorticks_off()
         axes.set_xlabel("share of trusted edge servers")
         axes.set_ylabel("epsilon")
         axes.set_title(f"{edges} edge servers, {devices} devices", fontsize=8)
         picture.colorbar(shades, ax=axes, label=score.title)
     return picture
-
-
-def _is_map(rows: list[Mapping[str, Any]]) -> bool:
-    """Whether trust and epsilon both vary."""
-    return all(len({each.get(key) for each in rows}) > 1 for key in ("trust", "epsilon"))
-
-
-def _value(network: Mapping[str, Any]) -> float:
-    """The score as read, or else as measured."""
-    return float(network["score"] if network["score"] == network["score"] else network["measured"])

@@ -71,16 +71,15 @@ class SweepView:
             state = read_checked_json(path / STATE) or {}
             entries: dict[str, Any] = dict(state["points"])
             keys = [key for key in state["keys"] if key != SEED]
-            runs = {name: ({key: entry["values"].get(key) for key in keys}, entry) for name, entry in entries.items()}
-            states = {name: str(entry["state"]) for name, (_, entry) in runs.items()}
-            errors = {name: str(entry["error"]) for name, (_, entry) in runs.items() if entry.get("error")}
+            values = {run: {key: entry["values"].get(key) for key in keys} for run, entry in entries.items()}
+            states = {run: str(entry["state"]) for run, entry in entries.items()}
+            errors = {run: str(entry["error"]) for run, entry in entries.items() if entry.get("error")}
             name = str(state["name"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"not a sweep directory ({error})", str(path / STATE)) from None
         study = path / STUDY
-        table = table_of(path / TABLE)
-        summaries = {run: read_summary(path / "runs" / run) or {} for run in runs}
-        points = _points(table, keys, [(values, summaries[run]) for run, (values, _) in runs.items()])
+        summaries = [(own, read_summary(path / "runs" / run) or {}) for run, own in values.items()]
+        points = _points(table_of(path / TABLE), keys, summaries)
         return cls(name, keys, states, errors, points, study.read_text() if study.is_file() else "")
 
 

@@ -368,16 +368,15 @@ def first_decision(run: RunSetup, *, stated: bool = True) -> FirstDecision:
         edges, decision = _edges(run), planned.decide(0, 0)
     subnets, why = run.topology.subnets, decision.reasons
     assert why is not None, "a controller says why"
+    told: dict[str, Any] = {
+        key: why.get(key) for key in ("objective", "runner_up", "constants", "weighed", "multipliers")
+    }
     return FirstDecision(
         tau=decision.local_steps,
         participation=dict(zip((each.name for each in subnets), decision.participation.tolist(), strict=True)),
-        objective=why["objective"],
         terms=ObjectiveTerms(**why["terms"]),
-        runner_up=why["runner_up"],
-        constants=why["constants"],
+        **told,
         edges={each.name: {"trust": each.trust, **edges[each.name]} for each in subnets},
-        weighed=why.get("weighed"),
-        multipliers=why.get("multipliers"),
         power_dbm=range_of(run.costs.drawn(0).power_dbm) if run.costs.chooses_power else None,
         stated=stated,
         network=planned_work(run).costs,
