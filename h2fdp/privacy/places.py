@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from itertools import accumulate
-from typing import Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
+
+from h2fdp.data.records import Rows
+from h2fdp.privacy.modular_sums import IntegerSum
 
 AggregationKind = Literal["local", "global"]
 ReleaseKind = Literal["local", "global", "step", "central", "output", "objective"]
@@ -79,6 +82,52 @@ class Segment:
             )
             for at in range(len(lengths))
         )
+
+
+@dataclass(frozen=True)
+class StageFacts:
+    """The public facts that stages need of one aggregation: the planner makes them, plans and orders carry them.
+
+    The ledger's rows follow from the code, too.
+
+    Attributes:
+        code: of a sum in which integers stand for the updates; None elsewhere.
+        numbers: (s_c,) of the newest release in the noise stream that covers each device of the subnet, its own or its
+            edge server's, where its law has a past; empty elsewhere.
+    """
+
+    code: IntegerSum | None = None
+    numbers: tuple[int, ...] = ()
+
+
+NO_FACTS = StageFacts()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cohort(Rows):
+    """Devices of a subnet that upload to one aggregation: what orders, stages, averages and accounts know alike.
+
+    Attributes:
+        segment: at whose end they upload.
+        rows: (s,) of the devices within their subnet, ascending.
+        steps: (s,) local steps of each; None where they do not matter, or each slot has one.
+        levels: (s,) of the devices' noise as the mechanism planned it, standard deviations where it does not say
+            otherwise; (1,) of their edge server's; (0,) where neither adds any.
+        facts: the public facts that stages of uploads need.
+    """
+
+    segment: Segment
+    rows: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    steps: np.ndarray | None = None
+    levels: np.ndarray = field(default_factory=lambda: np.empty(0))
+    facts: StageFacts = NO_FACTS
+
+    def becomes(self, kind: type[Sight], **more: Any) -> Sight:
+        """A cohort of these devices as others see them, with what they know besides."""
+        return kind(**{each.name: getattr(self, each.name) for each in fields(Cohort)} | more)
+
+
+Sight = TypeVar("Sight", bound=Cohort)
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from h2fdp.privacy.accounting import Bound, Sampling
-from h2fdp.privacy.mechanisms.pipeline import Cohort
-from h2fdp.privacy.places import Holder, Observer, Place
+from h2fdp.privacy.places import Cohort, Holder, Observer, Place
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from typing import get_args
 import numpy as np
 
 from h2fdp.algorithms.aggregation import Aggregation, Contributions, Link, WeightedAverage, upload_weights
+from h2fdp.algorithms.fedavg import Plain
 from h2fdp.costs.traffic import Tasks
 from h2fdp.errors import UserError
 from h2fdp.privacy import Mechanism
@@ -17,14 +18,10 @@ from h2fdp.privacy.views import Vector
 from h2fdp.protocol.messages import Plan, present_shares
 from h2fdp.protocol.subnet_facts import SubnetFacts, Weighting
 from h2fdp.protocol.tiers import Part
+from h2fdp.training.local_steps import Descent
 
 _WANTED = "expected an aggregation that is a sum, such as average"
 GradientCounts = Callable[[float, int], np.ndarray]
-
-
-def one_each(step_size: float, most: int) -> np.ndarray:
-    """(most + 1,) gradients in an upload of 0, 1, ... plain local steps."""
-    return np.arange(most + 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +61,7 @@ class Averaging:
 
     aggregation: Aggregation = WeightedAverage()  # noqa: RUF009 - a frozen value
     weighting: Weighting = "uniform"
-    counts: GradientCounts = one_each
+    counts: GradientCounts = Descent(Plain()).counts
 
     def of_branches(self, branches: Sequence[Branch], planned_steps: int) -> tuple[np.ndarray, np.ndarray]:
         """(n,) shares of these children, summing to 1, and (n,) weights of their uploads."""

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from h2fdp.costs.traffic import Tasks
-from h2fdp.privacy.mechanisms.pipeline import NO_FACTS, Cohort, StageFacts
-from h2fdp.privacy.places import Segment
+from h2fdp.privacy.places import NO_FACTS, Cohort, Segment, StageFacts
 from h2fdp.schedules.schedule import Backlog
 from h2fdp.training.local_steps import LocalWork, TrainingResult
 

@@ -12,8 +12,8 @@ from h2fdp.costs.batteries import Batteries, Charge
 from h2fdp.costs.traffic import Tasks
 from h2fdp.network.devices import Membership
 from h2fdp.privacy import Mechanism, Pipeline, Span, Tolerance
-from h2fdp.privacy.mechanisms.pipeline import PlannedSum, StageFacts
-from h2fdp.privacy.places import Segment
+from h2fdp.privacy.mechanisms.pipeline import PlannedSum
+from h2fdp.privacy.places import Segment, StageFacts
 from h2fdp.privacy.releases import Adjacency
 from h2fdp.privacy.views import Past
 from h2fdp.protocol.arrivals import Faults, epochs_under, reachable, tasks_under
@@ -292,24 +292,22 @@ class Planner:
         weights, reach, portions = self.averaging.of_subnet(subnet, tasks, step_size, self.noise, ages)
         heights = self.aggregation_times.heights(sum(segments), subnet.depth) if self.tiers else ()
         own = [subnet.tier(height)[0] == 1 for height in heights[:-1]] if self.tiers else None
-        at = Segment.row(interval, slot, segments, step_size, own)
-        noise_std = self._levels(subnet, tasks, at, reach, portions, heights) * decision.noise_factor
-        shares = subnet.shares(rows, self.averaging.weighting)
-        facts: tuple[StageFacts, ...] = ()
-        if subnet.pipeline.has_code and self.noise is not None:
-            known = subnet.name, self.parameters, rows, shares, step_size
-            facts, noise_std = self._coded(subnet.pipeline, [PlannedSum(*known, each) for each in segments], noise_std)
         part = Plan(
-            at=at,
+            at=Segment.row(interval, slot, segments, step_size, own),
             tasks=tasks,
-            shares=shares,
-            noise_std=noise_std,
+            shares=subnet.shares(rows, self.averaging.weighting),
+            noise_std=np.empty((len(segments), 0)),
             weights=weights,
             reach=reach,
             portions=portions,
-            stage_facts=facts,
             begun=begun,
         )
+        part = replace(part, noise_std=self._levels(subnet, part, heights) * decision.noise_factor)
+        if subnet.pipeline.has_code and self.noise is not None:
+            known = subnet.name, self.parameters, rows, part.shares, step_size
+            sums = [PlannedSum(*known, each) for each in segments]
+            facts, noise_std = self._coded(subnet.pipeline, sums, part.noise_std)
+            part = replace(part, stage_facts=facts, noise_std=noise_std)
         return part if past is None else replace(part, stage_facts=self._numbered(subnet, part, past))
 
     def _numbered(self, subnet: SubnetFacts, part: Plan, past: Past) -> tuple[StageFacts, ...]:
@@ -330,31 +328,23 @@ class Planner:
         codes, levels = zip(*(each for each in found if each is not None), strict=True)
         return tuple(StageFacts(code) for code in codes), np.stack(levels)
 
-    def _levels(
-        self,
-        subnet: SubnetFacts,
-        tasks: Tasks,
-        at: Sequence[Segment],
-        reach: np.ndarray,
-        portions: np.ndarray | None,
-        heights: Sequence[int],
-    ) -> np.ndarray:
+    def _levels(self, subnet: SubnetFacts, part: Plan, heights: Sequence[int]) -> np.ndarray:
         """(segments, n) of the devices' noise, of the edge server's, or (segments, 0); 0 where a node above adds it."""
-        rows = tasks.rows
+        rows, at = part.rows, part.at
         if self.noise is None or subnet.adds_noise in ("none", "cloud"):
-            return np.empty((len(at), 0))
+            return part.noise_std
         rates, records = subnet.sampling_rates[rows], subnet.records[rows]
         tiers = [*(subnet.tier(height) for height in heights[:-1]), None] if heights else [None] * len(at)
         levels = []
         for number, segment in enumerate(at):
             place = subnet.places[subnet.passed(heights[number]) - 1 if heights else 0]
             assert place is not None, "somebody adds noise"
-            span = Span(place, tiers[number], segment, sum(tasks.segments))
-            exposures, weights = subnet.asked(self.noise.exposures(span, rates, records), rows), reach[number]
+            span = Span(place, tiers[number], segment, sum(part.segments))
+            exposures, weights = subnet.asked(self.noise.exposures(span, rates, records), rows), part.reach[number]
             if subnet.shares_noise:  # added before anyone can drop out
-                weights = subnet.shares(rows, self.averaging.weighting)
-            elif portions is not None:
-                exposures = exposures * portions[number]
+                weights = part.shares
+            elif part.portions is not None:
+                exposures = exposures * part.portions[number]
             own = 1.0 if place.node == 0 else 0.0
             levels.append(self.noise.unit(span) * place.levels(weights, exposures) * own)
         return np.stack(levels)

@@ -13,7 +13,7 @@ from torch.func import functional_call
 
 from h2fdp.errors import UserError
 from h2fdp.models.construct import ParameterLayout
-from h2fdp.privacy.mechanisms.pipeline import Cohort
+from h2fdp.privacy.places import Cohort
 from h2fdp.training.batches import Batches, BatchSampler
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.engine import Engine

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from h2fdp import Experiment, Topology
 from h2fdp.privacy import Moment
-from h2fdp.privacy.mechanisms.pipeline import StageFacts
 from h2fdp.privacy.modular_sums import IntegerSum, ModularCode
-from h2fdp.privacy.places import Segment
+from h2fdp.privacy.places import Segment, StageFacts
 from h2fdp.protocol.messages import Order
 
 METHODS = {

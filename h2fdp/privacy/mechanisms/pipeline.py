@@ -7,14 +7,14 @@ each device has the account of its own upload, to everybody, and no credit for t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
 from h2fdp.data.records import Rows
 from h2fdp.privacy.modular_sums import IntegerSum
-from h2fdp.privacy.places import Segment
+from h2fdp.privacy.places import Cohort, Segment
 from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw, add_gaussian_noises
 from h2fdp.streams import Streams, generator_of
 
@@ -22,25 +22,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Divisor = Literal["expected", "drawn"] | float
-
-
-@dataclass(frozen=True)
-class StageFacts:
-    """The public facts that stages need of one aggregation: the planner makes them, plans and orders carry them.
-
-    The ledger's rows follow from the code, too.
-
-    Attributes:
-        code: of a sum in which integers stand for the updates; None elsewhere.
-        numbers: (s_c,) of the newest release in the noise stream that covers each device of the subnet, its own or its
-            edge server's, where its law has a past; empty elsewhere.
-    """
-
-    code: IntegerSum | None = None
-    numbers: tuple[int, ...] = ()
-
-
-NO_FACTS = StageFacts()
 
 
 @dataclass(frozen=True)
@@ -60,33 +41,6 @@ class PlannedSum:
     shares: np.ndarray
     step_size: float
     steps: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cohort(Rows):
-    """Devices of a subnet that upload to one aggregation: what orders, stages, averages and accounts know alike.
-
-    Attributes:
-        segment: at whose end they upload.
-        rows: (s,) of the devices within their subnet, ascending.
-        steps: (s,) local steps of each; None where they do not matter, or each slot has one.
-        levels: (s,) of the devices' noise as the mechanism planned it, standard deviations where it does not say
-            otherwise; (1,) of their edge server's; (0,) where neither adds any.
-        facts: the public facts that stages of uploads need.
-    """
-
-    segment: Segment
-    rows: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    steps: np.ndarray | None = None
-    levels: np.ndarray = field(default_factory=lambda: np.empty(0))
-    facts: StageFacts = NO_FACTS
-
-    def becomes(self, kind: type[Seen], **more: Any) -> Seen:
-        """The same devices as others see them, with what these know besides."""
-        return kind(**{each.name: getattr(self, each.name) for each in fields(Cohort)} | more)
-
-
-Seen = TypeVar("Seen", bound=Cohort)
 
 
 @dataclass(frozen=True, kw_only=True)
