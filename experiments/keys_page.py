@@ -71,7 +71,7 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     named = next((each for each in get_args(annotation) if isinstance(each, Choices)), None)
-    for part in get_args(annotation) if named is None else named.members:
+    for part in get_args(annotation) if named is None else named.members():
         yield from _models(part)
 
 

@@ -190,7 +190,7 @@ def note(text: str) -> None:
 
 @cache
 def note_once(text: str) -> None:
-    """The same, where a process would say it each time that it builds a model."""
+    """Tell the user once what a process would say each time that it builds a model."""
     note(text)
 
 

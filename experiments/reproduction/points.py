@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Discriminator, Field, Tag
+from pydantic import AfterValidator, Field
 
-from h2fdp.config.fields import Expect, Text, shape
+from h2fdp.config.fields import BY_SHAPE, Expect, Text
 
 Point = Mapping[str, Any]
 
@@ -21,9 +21,9 @@ def _one_value_climbs(ladder: dict[str, Any]) -> dict[str, Any]:
 _POINTS = Expect("a list of points, or one point in which one key has a list of values")
 At = Annotated[dict[Text, Any], Field(min_length=1), Expect("keys that are swept, with values")]
 Ladder = Annotated[
-    Annotated[list[At], Field(min_length=1), Tag("list"), _POINTS]
-    | Annotated[dict[Text, Any], AfterValidator(_one_value_climbs), Tag("mapping"), _POINTS],
-    Discriminator(shape),
+    Annotated[list[At], Field(min_length=1), _POINTS]
+    | Annotated[dict[Text, Any], AfterValidator(_one_value_climbs), _POINTS],
+    BY_SHAPE,
     _POINTS,
 ]
 

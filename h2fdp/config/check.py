@@ -185,8 +185,8 @@ def annotation_of(info: FieldInfo) -> Any:
 def _members(annotation: Any) -> list[Any]:
     """The members of a union that pydantic labels in a location: all but None; one member for any other type."""
     for item in getattr(annotation, "__metadata__", ()):
-        if hasattr(item, "members"):  # named choices
-            members: list[Any] = item.members
+        if hasattr(item, "members"):  # named choices, or shapes
+            members: list[Any] = item.members(get_args(annotation)[0])
             return members
     bare = _bare(annotation)
     if get_origin(bare) in (Union, UnionType):

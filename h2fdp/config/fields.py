@@ -9,7 +9,9 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, TypeVar
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -17,8 +19,11 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
+    GetCoreSchemaHandler,
     GetJsonSchemaHandler,
+    Tag,
     ValidationInfo,
     create_model,
 )
@@ -187,15 +192,36 @@ class Options(Section):
         return {key: getattr(self, key) for key in type(self).model_fields if key != "name"}
 
 
-def shape(value: Any) -> str:
-    """The shape of a value: "mapping", "list" or "scalar".
+def _shape(value: Any) -> str:
+    """The shape of a value, or of a type: "mapping", "list" or "scalar"."""
+    kind = value if isinstance(value, type) else type(value)
+    return "mapping" if issubclass(kind, (dict, BaseModel)) else "list" if issubclass(kind, (list, tuple)) else "scalar"
 
-    A union whose members it distinguishes, ``Annotated[Annotated[Positive, Tag("scalar")] | Annotated[Uniform,
-    Tag("mapping")], Discriminator(shape), Expect(...)]``, reports the problems of the member that the user meant only.
+
+class ByShape:
+    """A union in which a value is the member of its shape, whose problems alone are reported.
+
+    >>> from pydantic import TypeAdapter
+    >>> sizes = TypeAdapter(Annotated[Count | list[Count] | None, BY_SHAPE])
+    >>> sizes.validate_python([1, 2]), sizes.validate_python(3), sizes.validate_python(None)
+    ([1, 2], 3, None)
     """
-    if isinstance(value, (dict, BaseModel)):
-        return "mapping"
-    return "list" if isinstance(value, (list, tuple)) else "scalar"
+
+    @staticmethod
+    def members(union: Any) -> list[Any]:
+        """The members, those of one shape as one, with their shapes as tags."""
+        by_shape: dict[str, list[Any]] = {}
+        for each in get_args(union):
+            bare = each.__origin__ if get_origin(each) is Annotated else each
+            by_shape.setdefault(_shape(get_origin(bare) or bare), []).append(each)
+        return [Annotated[reduce(or_, each), Tag(name)] for name, each in by_shape.items()]
+
+    def __get_pydantic_core_schema__(self, union: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        members: Any = reduce(or_, self.members(union))
+        return handler.generate_schema(Annotated[members, Discriminator(_shape)])
+
+
+BY_SHAPE = ByShape()
 
 
 def word_to_bool(value: Any) -> Any:

@@ -72,8 +72,7 @@ class Choices(Generic[OptionsType]):
         """The names of all choices that are offered, in the order in which they were registered."""
         return tuple(name for name, model in self.models.items() if model.listed)
 
-    @property
-    def members(self) -> list[Any]:
+    def members(self, union: Any = None) -> list[Any]:
         """The types of the choices, each with its name as a tag."""
         return [*(Annotated[model, Tag(name)] for name, model in self.models.items()), Annotated[OwnPart, Tag(_OWN)]]
 
@@ -86,7 +85,7 @@ class Choices(Generic[OptionsType]):
         def written(value: Any, plain: Callable[[Any], Any]) -> Any:
             return self.written(value, plain(value))
 
-        union: Any = Annotated[Union[tuple(self.members)], Discriminator(self._tag)]  # noqa: UP007
+        union: Any = Annotated[Union[tuple(self.members())], Discriminator(self._tag)]  # noqa: UP007
         schema = core_schema.with_info_before_validator_function(complete, handler.generate_schema(union))
         schema["serialization"] = core_schema.wrap_serializer_function_ser_schema(written)
         return schema

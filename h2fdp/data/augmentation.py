@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field
 
-from h2fdp.config.fields import Expect, Flag, Section, shape
+from h2fdp.config.fields import BY_SHAPE, Expect, Flag, Section
 from h2fdp.data.records import Rows
 from h2fdp.errors import EXPERIMENT_REFUSALS, UserError, refused
 from h2fdp.streams import Streams
@@ -96,10 +96,8 @@ def _bounded_inputs(experiment: Any) -> Iterator[tuple[str, str]]:
 
 
 AugmentKey = Annotated[
-    Annotated[Augment, Tag("mapping")]
-    | Annotated[list[Literal["flip", "crop"]], Field(min_length=1), Tag("list")]
-    | Annotated[None, Tag("scalar")],
-    Discriminator(shape),
+    Augment | Annotated[list[Literal["flip", "crop"]], Field(min_length=1)] | None,
+    BY_SHAPE,
     Expect("null, [flip, crop], or keys with values, as {flip: true, crop: 4, times: 8}"),
 ]
 _USUAL_CROP = 4  # pixels, as usual for CIFAR-10

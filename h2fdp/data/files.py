@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field
 
-from h2fdp.config.fields import Expect, Number, Text, shape
+from h2fdp.config.fields import BY_SHAPE, Expect, Number, Text
 from h2fdp.data.from_python import from_python
 from h2fdp.data.partition import Partition
 from h2fdp.data.records import as_records
@@ -43,16 +43,9 @@ _Bounds = Annotated[
     Expect("the lowest and highest number, and perhaps what a gap counts as"),
 ]
 _Words = Annotated[list[Any], Field(min_length=1), Expect("a list of values")]
-_Labels = Annotated[
-    Annotated[Classes | None, Tag("scalar")] | Annotated[_Words, Tag("list")],
-    Discriminator(shape),
-    Expect("a whole number from 2 to 65536, or the labels in order"),
-]
-_Inputs = Annotated[
-    Annotated[Text | None, Tag("scalar")] | Annotated[list[Text], Field(min_length=1), Tag("list")],
-    Discriminator(shape),
-    Expect("a column, or a list of columns"),
-]
+_Labels = Annotated[Classes | _Words | None, BY_SHAPE, Expect("a whole number from 2 to 65536, or the labels in order")]
+_Columns = Annotated[list[Text], Field(min_length=1)]
+_Inputs = Annotated[Text | _Columns | None, BY_SHAPE, Expect("a column, or a list of columns")]
 
 
 class Described(FromFiles):

@@ -18,10 +18,10 @@ from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Field, model_validator
 
 from h2fdp.config import Section
-from h2fdp.config.fields import Count, Expect, shape
+from h2fdp.config.fields import BY_SHAPE, Count, Expect
 from h2fdp.errors import UserError
 
 _KEY = "data.partition"
@@ -117,8 +117,8 @@ class PartitionSection(DevicePartition):
 
 Partition = PartitionSection | Literal["iid", "natural"]
 PartitionKey = Annotated[
-    Annotated[PartitionSection, Tag("mapping")] | Annotated[Literal["iid", "natural"] | None, Tag("scalar")],
-    Discriminator(shape),
+    Partition | None,
+    BY_SHAPE,
     Expect(f"iid, natural, or a key with a value, as {{dirichlet: 0.5}} ({', '.join(KINDS)})"),
 ]
 

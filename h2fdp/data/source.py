@@ -11,9 +11,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Discriminator, Field, PrivateAttr, Tag
+from pydantic import Field, PrivateAttr
 
-from h2fdp.config.fields import Expect, FilePath, Options, Text, shape
+from h2fdp.config.fields import BY_SHAPE, Expect, FilePath, Options, Text
 from h2fdp.data.augmentation import AugmentKey
 from h2fdp.data.columns import Columns
 from h2fdp.data.partition import Partition, PartitionKey, PartitionSection
@@ -32,8 +32,8 @@ Classes = Annotated[int, Field(ge=2, le=65_536), Expect("a whole number from 2 t
 HeldOut = Annotated[float, Field(ge=0, lt=1), Expect("a number of at least 0 and below 1")]
 Share = Annotated[float, Field(gt=0, lt=1), Expect("a number between 0 and 1")]
 PreludeKey = Annotated[
-    Annotated[Literal["auto"], Tag("scalar")] | Annotated[list[StatisticSection], Tag("list")],
-    Discriminator(shape),
+    Literal["auto"] | list[StatisticSection],
+    BY_SHAPE,
     Expect("auto, or a list of statistics, as [bounds, moments]"),
 ]
 

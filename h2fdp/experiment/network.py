@@ -116,10 +116,11 @@ def _aggregation_times(experiment: ExperimentFile, topology: Topology) -> Aggreg
 def _of_choices(experiment: ExperimentFile, topology: Topology) -> Found:
     """A least power or frequency that leaves a device no choice."""
     for key, column in (("least_dbm", "power_dbm"), ("least_ghz", "cpu_ghz")):
+        if (least := getattr(experiment.control, key)) is None:
+            continue
         own = np.concatenate([subnet.column(column) for subnet in topology.subnets])
-        least = getattr(experiment.control, key)
-        if least is not None and column == "cpu_ghz" and "cycles_per_record" not in topology.table.columns:
+        if column == "cpu_ghz" and "cycles_per_record" not in topology.table.columns:
             yield f"control.{key}", "the devices of this network state no cycles_per_record; expected null"
-        elif least is not None and own.min() <= least:
+        elif own.min() <= least:
             name = topology.device_names()[int(own.argmin())]
             yield f"control.{key}", f"expected a number below {own.min():g}, the {column} of {name}; found {least:g}"

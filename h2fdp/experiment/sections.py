@@ -10,10 +10,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from h2fdp.config import Section
 from h2fdp.config.fields import (
+    BY_SHAPE,
     Count,
     Delta,
     Expect,
@@ -24,7 +25,6 @@ from h2fdp.config.fields import (
     Text,
     ascending,
     extended,
-    shape,
 )
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.config.parsing import values_of
@@ -87,8 +87,8 @@ class Span(Section):
 
 
 Range = Annotated[
-    Annotated[Span, Tag("mapping")] | Annotated[list[Any], Field(min_length=1), Tag("list")],
-    Discriminator(shape),
+    Span | Annotated[list[Any], Field(min_length=1)],
+    BY_SHAPE,
     Expect("a range {uniform: [low, high]} or {log: [low, high]}, or a list of choices"),
 ]
 
@@ -140,11 +140,7 @@ class TuneSection(Section):
 
 
 Pair = Annotated[list[Count], Field(min_length=2, max_length=2)]
-Size = Annotated[
-    Annotated[Count, Tag("scalar")] | Annotated[Pair, Tag("list")],
-    Discriminator(shape),
-    Expect("a number of edge servers, or a pair [edge servers, devices of each]"),
-]
+Size = Annotated[Count | Pair, BY_SHAPE, Expect("a number of edge servers, or a pair [edge servers, devices of each]")]
 
 
 class StudySection(Section):

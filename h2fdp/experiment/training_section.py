@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
 import numpy as np
 from pydantic import (
     AfterValidator,
-    Discriminator,
     GetJsonSchemaHandler,
     ModelWrapValidatorHandler,
     PrivateAttr,
     SerializerFunctionWrapHandler,
-    Tag,
     field_validator,
     model_serializer,
     model_validator,
@@ -22,7 +20,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from h2fdp.config import Section
-from h2fdp.config.fields import Count, Expect, Flag, Magnitude, Positive, Share, Whole, shape
+from h2fdp.config.fields import BY_SHAPE, Count, Expect, Flag, Magnitude, Positive, Share, Whole
 from h2fdp.costs.kinds import bounded
 from h2fdp.protocol.subnet_facts import Weighting
 from h2fdp.schedules.aggregation_times import AggregationTimes, StepDecay, share_of
@@ -34,18 +32,8 @@ from h2fdp.training.losses import CROSS_ENTROPY, LossSection
 from h2fdp.wording import SCORES
 
 # A number for the lowest edge servers, a list of one for each tier from them up, or numbers by trust and by name.
-Slots = Annotated[
-    Annotated[Count | None, Tag("scalar")]
-    | Annotated[list[Count], Tag("list")]
-    | Annotated[dict[str, Count], Tag("mapping")],
-    Discriminator(shape),
-    Expect("a whole number of at least 1"),
-]
-Times = Annotated[
-    Annotated[Whole | None, Tag("scalar")] | Annotated[list[Whole], Tag("list")],
-    Discriminator(shape),
-    Expect("a whole number of at least 0"),
-]
+Slots = Annotated[Count | list[Count] | dict[str, Count] | None, BY_SHAPE, Expect("a whole number of at least 1")]
+Times = Annotated[Whole | list[Whole] | None, BY_SHAPE, Expect("a whole number of at least 0")]
 # Exactly one key of each pair is given; the first one's default holds where neither is. See `_unset_partners`, too.
 PAIRS = {
     ("aggregate_every", "aggregations_per_interval"): 5,
@@ -111,8 +99,8 @@ def _secret(stated: SecretParticipation) -> float | SecretParticipation:
 
 
 Participation = Annotated[
-    Annotated[Share, Tag("scalar")] | Annotated[SecretParticipation, AfterValidator(_secret), Tag("mapping")],
-    Discriminator(shape),
+    Share | Annotated[SecretParticipation, AfterValidator(_secret)],
+    BY_SHAPE,
     Expect("a number above 0 and at most 1, or a mapping as {rate: 0.1, secret: true}"),
 ]
 

@@ -15,10 +15,10 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field
 
 from h2fdp.config import Document, Section
-from h2fdp.config.fields import Expect, Magnitude, Number, Options, Share, Whole, adds_keys, shape
+from h2fdp.config.fields import BY_SHAPE, Expect, Magnitude, Number, Options, Share, Whole, adds_keys
 from h2fdp.config.named_options import Choices
 from h2fdp.errors import NETWORK_REFUSALS, Problem, UserError
 from h2fdp.network.parts import PartSection, Replacing
@@ -162,8 +162,8 @@ class Backdoor(Attack):
 
 
 Liars = Annotated[
-    Annotated[float, Field(ge=0, lt=1), Tag("scalar")] | Annotated[list[str], Tag("list")],
-    Discriminator(shape),
+    Annotated[float, Field(ge=0, lt=1)] | list[str],
+    BY_SHAPE,
     Expect("a share of at least 0 and below 1, or a list of names"),
 ]
 

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import numpy as np
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
-from h2fdp.config.fields import Expect, NonNegative, Options, shape
+from h2fdp.config.fields import BY_SHAPE, Expect, NonNegative, Options
 from h2fdp.config.named_options import Choices
 from h2fdp.config.own_answers import is_number
 from h2fdp.config.own_parts import OwnKind, OwnPart, own_part
@@ -161,7 +161,7 @@ def _windows(value: Any, info: ValidationInfo) -> tuple[tuple[float, float], ...
     return tuple((float(start), float(end)) for _, (start, end) in lines)
 
 
-Lines = Annotated[Annotated[str, Tag("scalar")] | Annotated[list[Any], Tag("list")], Discriminator(shape)]  # or a path
+Lines = Annotated[str | list[Any], BY_SHAPE]  # or a path
 LINKS: Choices[Options] = Choices(
     OwnKind("a link, derived from `h2fdp.network.Link`", ("seconds", "joules")), unnamed="wire"
 )

@@ -12,14 +12,12 @@ import numpy as np
 from pydantic import (
     AfterValidator,
     AliasChoices,
-    Discriminator,
     Field,
-    Tag,
     create_model,
     model_validator,
 )
 
-from h2fdp.config.fields import Count, Expect, Number, Section, Whole, ascending, extended, shape
+from h2fdp.config.fields import BY_SHAPE, Count, Expect, Number, Section, Whole, ascending, extended
 from h2fdp.network import traces  # noqa: F401 - registers itself
 from h2fdp.network.devices import KINDS, Column
 from h2fdp.network.links import LinkChoice, WireSection
@@ -42,7 +40,6 @@ Name = Annotated[
     AfterValidator(_printable),
     Expect(f"a text of 1 to {LARGEST_NAME} characters"),
 ]
-Scalar, Many, Drawn = Tag("scalar"), Tag("list"), Tag("mapping")
 
 
 class Uniform(Section):
@@ -78,8 +75,8 @@ def _whole(rule: Uniform) -> Uniform:
 
 
 HowMany = Annotated[
-    Annotated[Count, Scalar] | Annotated[Uniform, AfterValidator(_whole), Drawn],
-    Discriminator(shape),
+    Count | Annotated[Uniform, AfterValidator(_whole)],
+    BY_SHAPE,
     Expect(f"a whole number of at least 1 or {_DRAWN}"),
 ]
 
@@ -87,13 +84,9 @@ HowMany = Annotated[
 def _key(column: Column) -> tuple[Any, float]:
     """The type and the default of a column's key: a number, one for each device, or drawn."""
     number: Any = column.number
-    kinds: Any = (
-        Annotated[number, Scalar]
-        | Annotated[list[number], Many]
-        | Annotated[Uniform, AfterValidator(_within(column)), Drawn]
-    )
+    kinds: Any = number | list[number] | Annotated[Uniform, AfterValidator(_within(column))]
     words = f"{column.expected}, a list of them, or {_DRAWN}"
-    return Annotated[kinds, Discriminator(shape), Expect(words)], column.default
+    return Annotated[kinds, BY_SHAPE, Expect(words)], column.default
 
 
 if TYPE_CHECKING:
@@ -157,8 +150,8 @@ class DevicesSection(_Columns):
 
 
 Devices = Annotated[
-    Annotated[list[DeviceSection], Field(min_length=1), Many] | Annotated[DevicesSection, Drawn],
-    Discriminator(shape),
+    Annotated[list[DeviceSection], Field(min_length=1)] | DevicesSection,
+    BY_SHAPE,
     Expect("a list of at least one device or {count: ...}, or `edges:` in its place"),
 ]
 

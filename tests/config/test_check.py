@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field
 
 from h2fdp.config import Document, Section, check, parse
-from h2fdp.config.fields import Count, Expect, Flag, Number, Positive, Probability, shape
+from h2fdp.config.fields import BY_SHAPE, Count, Expect, Flag, Number, Positive, Probability
 from h2fdp.errors import UserError
 
 
@@ -27,8 +27,8 @@ class Outer(Section):
     flag: Flag = True
     every: Count | Literal["never"] | None = 1
     distance: Annotated[
-        Annotated[Positive, Tag("scalar")] | Annotated[Range, Tag("mapping")],
-        Discriminator(shape),
+        Positive | Range,
+        BY_SHAPE,
         Expect("a number above 0 or {uniform: [lowest, highest]}"),
     ] = 1.0
     parts: dict[str, Inner] = Field(default_factory=dict)
