@@ -138,6 +138,7 @@ class Metrics(Recorder):
         self.rows.append(row)
         _log.debug("interval", extra=about(**row))
 
+    @property
     def noises(self) -> list[dict[str, Any]]:
         """A row for each kind of noise and who adds it."""
         return [

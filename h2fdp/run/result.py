@@ -268,7 +268,7 @@ def write_results(setup: RunSetup, directory: RunDirectory, state: RunState) -> 
 
 def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float, lost_hosts: int = 0) -> dict[str, Any]:
     """`summary.json`; `end` is how the run ended, or that it is running."""
-    rows, since, noises, said = state.rows, not_finite_from(state.rows), state.metrics.noises(), notes(setup)
+    rows, since, noises, said = state.rows, not_finite_from(state.rows), state.metrics.noises, notes(setup)
     standardizing, target = apart_after(setup, state.averages)
     losses, measured = rows.column("loss"), setup.data.target.measured
     columns = setup.data.columns if standardizing is None else None
