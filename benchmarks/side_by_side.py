@@ -182,8 +182,9 @@ def main() -> None:
     works = [work for work in WORKS if given.only == work.model or (given.only is None and work.model not in SHAPES)]
     works = [replace(work, **QUICK[work.model]) for work in works] if given.quick else works
     works = works if given.rounds is None else [replace(work, rounds=given.rounds) for work in works]
+    unasked = REQUIREMENTS.keys() - {system.program for work in works for system in work.systems}
     with tempfile.TemporaryDirectory(prefix="h2fdp-bench-") as folder:
-        bench = Bench(given.data_root, given.envs.absolute(), Path(folder), given.without)
+        bench = Bench(given.data_root, given.envs.absolute(), Path(folder), unasked.union(given.without))
         lines = []
         for work in works:
             same = [] if given.unchecked else same_model(bench, work)
