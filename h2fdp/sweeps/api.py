@@ -275,8 +275,7 @@ def ending(name: str, outcome: Outcome, again: bool) -> str:
     """The end of a run, in a line."""
     if not outcome.error:
         return f"{name}: {outcome.ended_early or outcome.state}"
-    reason = outcome.error.strip().rpartition("\n")[2]
-    return f"{name}: failed ({reason})" + ("; it will be tried again" if again else "")
+    return f"{name}: failed ({outcome.reason})" + ("; it will be tried again" if again else "")
 
 
 def sweep(

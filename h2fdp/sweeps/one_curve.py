@@ -48,9 +48,9 @@ class NetworkPlans:
         path: of the file; what other code of h2fdp has planned is planned again.
     """
 
-    def __init__(self, shared: SharedInputs, path: Path | None = None) -> None:
+    def __init__(self, shared: SharedInputs, path: Path) -> None:
         self._shared, self._path, self._code = shared, path, package_digest()
-        kept = {} if path is None else read_checked_json(path) or {}
+        kept = read_checked_json(path) or {}
         self._known: dict[str, Any] = kept.get("plans", {}) if kept.get("code") == self._code else {}
 
     def of(self, document: Document, settings: Sequence[Setting]) -> NetworkPlan:
@@ -66,8 +66,7 @@ class NetworkPlans:
 
     def keep(self) -> None:
         """Write the file."""
-        if self._path is not None:
-            write_checked_json(self._path, {"code": self._code, "plans": self._known}, indent=None)
+        write_checked_json(self._path, {"code": self._code, "plans": self._known}, indent=None)
 
 
 @dataclass(frozen=True)

@@ -99,24 +99,18 @@ class SharedInputs:
         data = kept(self._spread, key, lambda: spread(source, topology, config.seed, self.root), MOST_SPREAD)
         return planned(config, topology, lambda *_: data)
 
-    def request(self, config: ExperimentFile, topology: Topology) -> DataRequest | None:
-        """The request of a run to its data set; None for a user's own function."""
-        if isinstance(config.data, OwnPart):
-            return None
-        groups = [(subnet.name, subnet.size) for subnet in topology.subnets]
-        return DataRequest(config.data, groups, Streams(config.seed), self.root)
-
     def check_data(self, experiments: Iterable[tuple[ExperimentFile, Topology]]) -> None:
         """Refuse runs if the data of none of them can be read: reported once, and not by every run.
 
         Raises:
-            UserError: they cannot; drawn ones always can.
+            UserError: they cannot; drawn ones, and those of a user's own function, are taken to be there.
         """
         problems, tried = list[Problem](), set[Hashable]()
         for config, topology in experiments:
-            request = self.request(config, topology)
-            if request is None or not request.options.on_disk:
+            if isinstance(config.data, OwnPart) or not config.data.on_disk:
                 return
+            groups = [(subnet.name, subnet.size) for subnet in topology.subnets]
+            request = DataRequest(config.data, groups, Streams(config.seed), self.root)
             if request.origin not in tried:
                 tried.add(request.origin)
                 try:

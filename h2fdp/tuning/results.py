@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
@@ -107,16 +108,11 @@ def best_of(trials: Sequence[Trial]) -> Trial | None:
 def front_of(trials: Sequence[Trial], costs: Sequence[str]) -> list[Trial]:
     """The trials that came to their ends and that no other one beats in score and all costs, the best first."""
     done = [trial for trial in trials if trial.state == "done"]
-    values = {trial.number: (-_in_order(trial), *(trial.costs[name] for name in costs)) for trial in done}
-
-    def beaten(trial: Trial) -> bool:
-        own = values[trial.number]
-        return any(
-            other != own and all(theirs <= ours for theirs, ours in zip(other, own, strict=True))
-            for other in values.values()
-        )
-
-    return sorted((trial for trial in done if not beaten(trial)), key=lambda trial: values[trial.number])
+    of_each = [(-_in_order(trial), *(trial.costs[name] for name in costs)) for trial in done]
+    values = np.array(of_each).reshape(len(done), 1 + len(costs))
+    beaten = (values <= values[:, None]).all(axis=2) & (values != values[:, None]).any(axis=2)  # the row by the column
+    best = np.flatnonzero(~beaten.any(axis=1)).tolist()
+    return [done[at] for at in sorted(best, key=of_each.__getitem__)]
 
 
 def check_usable(directory: TuneDirectory, plan: TunePlan, *, overwrite: bool) -> None:
