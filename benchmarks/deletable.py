@@ -75,6 +75,19 @@ CAPABILITIES = {
             "tests/experiment/test_relays.py::test_what_needs_subnets_is_refused",
         ),
     ),
+    "compression": Capability(
+        ("privacy/mechanisms/compression.py",),
+        (
+            (
+                "privacy/__init__.py",
+                "from h2fdp.privacy.mechanisms import compression  # noqa: F401 - registers itself\n",
+            ),
+        ),
+        (
+            "tests/privacy/mechanisms/test_compression.py",
+            "tests/run/test_compressed_runs.py",
+        ),
+    ),
     "correlated noise": Capability(
         ("privacy/correlated.py",),
         (("privacy/__init__.py", "from h2fdp.privacy import correlated  # noqa: F401 - registers itself\n"),),

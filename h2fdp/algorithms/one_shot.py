@@ -181,10 +181,10 @@ def refusals(experiment: Any) -> Iterator[tuple[str, str]]:
         (key, whole and norm != length, f"{length:g}, so that the cloud knows how much was cut", norm),
         (key, longer, f"at most {length:g}, as longer ones add noise for nothing", norm),
     )
-    control, method, links = experiment.control, experiment.method, experiment.compression
+    control, method = experiment.control, experiment.method
     budget = next((key for key in ("joules", "seconds", "accuracy") if getattr(control, key) is not None), None)
     waits, start = budget is None and method.schedule.name != "fixed", start_of(model)
-    public_records, right = getattr(experiment.data, "public", 0.0), "{quantise: 8}, or null: the rest never comes"
+    public_records = getattr(experiment.data, "public", 0.0)
     yield from refused(
         f"{name} is one message of each device, which no model enters and no other follows",
         (f"control.{budget}", budget is not None, "null, as none is left out", getattr(control, budget or "joules")),
@@ -192,8 +192,6 @@ def refusals(experiment: Any) -> Iterator[tuple[str, str]]:
         ("method.upcycle", method.upcycle is not None, "null", method.upcycle),
         ("model.from", start is not None, "null", start),
         ("data.public", public_records > 0, "0, as records for a first model would be lost", public_records),
-        ("compression.device", any(each.omits for each in links.of_devices), right, links.device),
-        ("compression.edge", any(each.omits for each in links.of_edges), right, links.edge),
     )
 
 

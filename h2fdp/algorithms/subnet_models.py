@@ -66,7 +66,7 @@ class SubnetModelsOptions(ServerOptions):
     def refusals(self, experiment: Any, topology: Topology, network: Topology) -> Iterator[tuple[str, str]]:
         """Refusals, see `ServerOptions`: who sees a sum of several subnets does not know where each began."""
         method, rule = experiment.method, rules_in(experiment.method.aggregation)["edge"].name
-        placement, replacing, down = method.privacy, topology.replacing, experiment.compression.down
+        placement, replacing = method.privacy, topology.replacing
         shape = "one subnet" if network is not topology else f"{topology.depth} tiers"
         return refused(
             f"{method.server.name} keeps a model for each edge server",
@@ -83,7 +83,6 @@ class SubnetModelsOptions(ServerOptions):
             ("method.schedule", method.schedule.name != "fixed", "fixed", method.schedule.name),
             ("method.aggregation", rule != "average", "average", rule),
             ("method.upcycle", method.upcycle is not None, "null", method.upcycle),
-            ("compression.down", down is not None, "null", down),
         )
 
     def build(self, context: ServerContext) -> ServerUpdate:

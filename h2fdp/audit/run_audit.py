@@ -86,7 +86,7 @@ def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confid
         (training.gamma is not None, "training.clip_norm", "audits require clipped gradients; expected a number"),
         (blueprint.aggregation.visible == "each", "method.aggregation", "audits require sums; expected average"),
         (not placement.noise_law.stable, "method.privacy.law", "audits require Gaussian noise; expected gaussian"),
-        (run.config.compression.stated, "compression", "audits require whole uploads and models; expected null"),
+        (run.config.messages.key, run.config.messages.key, "audits require whole uploads and models; expected null"),
         (replacing, f"topology.{replacing and replacing.key}", "audits require honest nodes; expected null"),
         (run.traits.buffers, "method.schedule", "an audit knows devices that begin together; expected fixed"),
         (blueprint.descent.head, "method.objective", heads),

@@ -2,8 +2,8 @@
 
 H2FDP, Appendix D: a device at distance d that sends with power p over bandwidth W has the signal-to-noise ratio
 (SNR) p beta(d) |u|^2 / (N0 W); the rate is R = W log2(1 + SNR). |u|^2, the power of the fading, is drawn for each
-interval and holds all through it (block fading). A message takes t = Q M / R seconds and p t joules; one that is
-compressed has fewer bits than Q M. Everything is a flat array over the whole network, devices in the order of the tree.
+interval and holds all through it (block fading). A message takes t = Q M / R seconds and p t joules; one that a stage
+makes shorter has fewer bits. Everything is a flat array over the whole network, devices in the order of the tree.
 
 Where devices choose their power (:mod:`h2fdp.costs.device_costs`), that is what they send with. What comes down to
 them takes as long as it would at their own power: an edge server does not send with less because a device does. (The
@@ -204,7 +204,7 @@ class DrawnCosts(MessageCosts):
     power_dbm: Floats
 
 
-Compressed = Callable[[float, int], float]
+Shortened = Callable[[float, int], float]
 
 
 def _whole(bits: float, size: int) -> float:
@@ -227,9 +227,9 @@ class NetworkCosts:
         streams: Streams,
         power: PowerRule | None = None,
         records: Floats | None = None,
-        compressed: Compressed = _whole,
-        uplink: Compressed = _whole,
-        downlink: Compressed = _whole,
+        upload: Shortened = _whole,
+        uplink: Shortened = _whole,
+        downlink: Shortened = _whole,
         frequency: FrequencyRule | None = None,
     ) -> None:
         """Work out what does not change from interval to interval.
@@ -240,7 +240,7 @@ class NetworkCosts:
             streams: the run's randomness; path loss and fading are drawn from it.
             power: how devices choose their power; None where each sends with its own. It is below all of these.
             records: (I,) the mean number of records in a local step of each device; None for one record.
-            compressed: from the bits of a message and the numbers in it to the bits of a device's upload.
+            upload: from the bits of a message and the numbers in it to the bits of a device's upload.
             uplink, downlink: likewise to those of what an edge server sends up, and of a model that is sent down.
             frequency: how devices choose how fast they compute; None where each does it as fast as it can.
 
@@ -257,7 +257,7 @@ class NetworkCosts:
             topology.table.columns, np.ones(topology.devices) if records is None else records, frequency
         )
         message = self.message_bits
-        self.upload_bits = math.ceil(compressed(message, parameters))
+        self.upload_bits = math.ceil(upload(message, parameters))
         self.uplink_bits = math.ceil(uplink(message, parameters))
         down_bits = math.ceil(downlink(message, parameters))
         self._down = down_bits / self.upload_bits  # a message down over one up

@@ -10,7 +10,6 @@ from h2fdp.config.own_parts import OwnPart
 from h2fdp.data.targets import CLASS, MEASURED, Task
 from h2fdp.errors import EXPERIMENT_REFUSALS, refused
 from h2fdp.experiment.sections import ExperimentFile
-from h2fdp.privacy import Pipeline
 from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.training.local_steps import LocalObjective, OwnModels, pull_of
 from h2fdp.training.losses import LOSSES, NamedLoss
@@ -151,11 +150,9 @@ def _of_optimizer(experiment: ExperimentFile, objective: LocalObjective) -> Foun
         ("training.momentum", training.momentum > 0, f"0, as {name} has its own", training.momentum),
     )
     kept = training.optimizer is not None and training.optimizer.keeps
-    feedback = Pipeline(experiment.compression.of_devices).remembers
     yield from refused(
         "devices keep moments of their own, from one interval of all to the next, and nothing else",
         (f"{key}.state", kept and method.traits.buffers, "fresh, or schedule fixed", "kept"),
-        ("compression.device.error_feedback", kept and feedback, "false, or state: fresh", "true"),
     )
 
 

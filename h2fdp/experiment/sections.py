@@ -33,11 +33,10 @@ from h2fdp.experiment.training_section import BoundedCost, Measure, TrainingSect
 from h2fdp.methods import METHODS, MethodSection
 from h2fdp.models import registry as models
 from h2fdp.models.registry import ModelSection
-from h2fdp.privacy import Stage
 from h2fdp.privacy.accounting import AccountantName
-from h2fdp.privacy.mechanisms.compression import CompressedLink, CompressedModel, stages_of
 from h2fdp.privacy.mechanisms.mechanism import SensitivityRule
 from h2fdp.privacy.mechanisms.noise_placement import Unit
+from h2fdp.privacy.mechanisms.pipeline import MessageStages, messages_of
 from h2fdp.privacy.releases import Adjacency
 from h2fdp.privacy.vectors import NoiseLaw
 from h2fdp.protocol.arrivals import Faults
@@ -275,49 +274,6 @@ class FaultsSection(Section):
         )
 
 
-class CompressionSection(Section):
-    """Compression of messages, each after its noise: `{quantise: 8}`, bits of a coordinate, rounded at random;
-    `{top_k: 0.01}`, the share of the coordinates that is sent, those farthest from 0; `{rand_k: 0.01}`, random ones.
-
-    Attributes:
-        device: compression of devices' uploads: `{quantise: 8}`, `{top_k: 0.01}` or `{rand_k: 0.01}`; `error_feedback:
-            true` adds what the latter two leave out to the next upload. Accounts give no credit for the noise of other
-            devices then, except with `rand_k` without feedback.
-        edge: the same for uploads of edge servers.
-        down: rounding of broadcast models, `{quantise: 8}`; devices train from the rounded model.
-    """
-
-    device: CompressedLink | None = None
-    edge: CompressedLink | None = None
-    down: CompressedModel | None = None
-
-    @property
-    def asked(self) -> bool:
-        """Whether any link states anything."""
-        return bool(self.device or self.edge or self.down)
-
-    @property
-    def stated(self) -> list[str]:
-        """The keys that ask for anything."""
-        asked = {"device": self.of_devices, "edge": self.of_edges, "down": self.of_models}
-        return [key for key, stages in asked.items() if stages]
-
-    @property
-    def of_models(self) -> tuple[Stage, ...]:
-        """The stages of what is broadcast."""
-        return () if self.down is None else stages_of(self.down)
-
-    @property
-    def of_devices(self) -> tuple[Stage, ...]:
-        """The stages of devices' uploads."""
-        return () if self.device is None else stages_of(self.device)
-
-    @property
-    def of_edges(self) -> tuple[Stage, ...]:
-        """The stages of what edge servers send up."""
-        return () if self.edge is None else stages_of(self.edge, uplink=True)
-
-
 class TrackingSection(Section):
     """`tracking:`, which changes nothing about a run but who watches it.
 
@@ -336,6 +292,7 @@ _LONGEST = 10_000  # local steps of an interval that a schedule could choose
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1), Expect("a whole number of at least 0")]
 
 
+@extended
 class ExperimentFile(Section):
     """One experiment: what the user wrote, checked, every default filled in.
 
@@ -347,7 +304,6 @@ class ExperimentFile(Section):
         method: a name, or a mapping of the axes that may extend a name.
         training: how devices train and how often they aggregate.
         privacy: the target and the calibration of the noise.
-        compression: compression of messages.
         control: whether and how the cloud plans intervals by their cost.
         runtime: where the run computes; never changes its results.
         faults: failures in the simulated world.
@@ -370,7 +326,6 @@ class ExperimentFile(Section):
     method: MethodSection = MethodSection.model_validate(METHODS["h2fdp"].model_dump())
     training: TrainingSection = Field(default_factory=lambda: TrainingSection.model_validate({}))
     privacy: PrivacySection = PrivacySection()
-    compression: CompressionSection = CompressionSection()
     control: ControlSection = ControlSection()
     runtime: RuntimeSection = RuntimeSection()
     faults: FaultsSection = FaultsSection()
@@ -379,6 +334,11 @@ class ExperimentFile(Section):
     sweep: dict[Text, Annotated[list[Any], Expect("a list of values")]] = Field(default_factory=dict)
     tune: Annotated[TuneSection | None, Expect("keys and values")] = None
     study: Annotated[StudySection | None, Expect("keys and values")] = None
+
+    @property
+    def messages(self) -> MessageStages:
+        """The stages of messages on their way."""
+        return messages_of(vars(self))
 
     @property
     def calibration(self) -> str:

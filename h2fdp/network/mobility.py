@@ -340,7 +340,7 @@ def refusals(experiment: Any, topology: Any, network: Any) -> Iterator[tuple[str
     if topology.mobility is None:
         return
     method, training, calibration = experiment.method, experiment.training, experiment.privacy.calibration
-    placement, compression, memory = method.privacy, experiment.compression, method.local_objective.memory
+    placement, memory = method.privacy, method.local_objective.memory
     handover = topology.mobility.handover
     star, private, accounted = method.topology == "star", placement.private, placement.name in ("hierarchical", "local")
     trusts = {each.name: each.trust for each in topology.subnets} | {"the cloud": topology.cloud_trust}
@@ -359,8 +359,6 @@ def refusals(experiment: Any, topology: Any, network: Any) -> Iterator[tuple[str
             "fresh, as state stays behind",
             "kept",
         ),
-        ("compression.device", bool(compression.of_devices), "null", "a compressor"),
-        ("compression.edge", bool(compression.of_edges), "null", "a compressor"),
         ("runtime.placement", experiment.runtime.placement == "entity", "packed or subnet", "entity"),
         ("privacy.calibration", private and calibration != "accounted", "accounted", calibration),
         ("method.privacy", private and not accounted, "hierarchical or local", placement.name),

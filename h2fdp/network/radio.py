@@ -271,12 +271,11 @@ def refusals(experiment: Any, topology: Any, network: Any) -> Iterator[tuple[str
         (key, schedule.buffers, waits, found),
         (key, schedule.controlled and not schedule.buffers, priced, found),
     )
-    others, rounding, compressed = "tdma or ofdma", "method.privacy.secure_sum.rounding", experiment.compression
+    others, rounding = "tdma or ofdma", "method.privacy.secure_sum.rounding"
     yield from refused(
         "signals add up in the air as they are",
         (key, in_air and compared, f"{others}, as the aggregation compares single uploads", found),
         (key, in_air and star, f"{others}, as access points {passing}", found),
-        ("compression.device", in_air and compressed.of_devices, "null", compressed.device),
         (rounding, in_air and summing and bits is not None, "null", bits),
         ("faults", in_air and failing, f"none of devices, or {others}: shares of noise would lack in the sum", "some"),
     )

@@ -7,6 +7,7 @@ from h2fdp.privacy.accounting import Sampling as Sampling
 from h2fdp.privacy.accounts import Accounts as Accounts
 from h2fdp.privacy.budget_filter import BudgetFilter as BudgetFilter
 from h2fdp.privacy.laplace import Laplace as Laplace
+from h2fdp.privacy.mechanisms import compression  # noqa: F401 - registers itself
 from h2fdp.privacy.mechanisms.device_unit import CentralDp
 from h2fdp.privacy.mechanisms.device_unit import DeviceDp as DeviceDp
 from h2fdp.privacy.mechanisms.dp_sgd import DpSgd

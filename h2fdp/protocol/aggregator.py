@@ -143,7 +143,7 @@ class Aggregator(ABC):
         law: of the noise that it adds to them.
         ends_chain: whether the node above may not see raw updates.
         replacement: what arrives in the place of some children's uploads; None where all send theirs.
-        down: the compression of its own models before they are sent down.
+        down: the stages of its own models before they are sent down.
     """
 
     name: str
@@ -170,7 +170,7 @@ class Aggregator(ABC):
 
         1. The children work over a phase from the aggregator's model, and upload what they accumulated.
         2. The aggregator subtracts their average from its model, (9)-(12), with noise of its own where that is due, and
-           broadcasts the result (13) at the beginning of the next phase, `compressed`. Noise is due where anything in
+           broadcasts the result (13) at the beginning of the next phase (`sent_down`). Noise is due where anything in
            the average is raw, and is broadcast, or sent to a node that may not see it.
         3. At the end it uploads the model that it received less its own: everything that was accumulated below, noises
            included (14). Its own last average is in it whether it aggregates at the end or a node above does.
@@ -183,7 +183,7 @@ class Aggregator(ABC):
         for phase in children.phases:
             uploads, sent = [], model
             if model is not children.received:  # which is as the node above sent it
-                sent = compressed(self.down, self.streams, self.name, model, phase.segment.interval, slot)
+                sent = sent_down(self.down, self.streams, self.name, model, phase.segment.interval, slot)
             for asked in children.work(phase, sent):
                 uploads.append((yield asked))
             raw, noise = raw or any(map(self.receives_raw, uploads)), None
@@ -198,7 +198,7 @@ class Aggregator(ABC):
         return replace(upload, raw=True) if raw else upload
 
 
-def compressed(pipeline: Pipeline, streams: Streams, name: str, model: Tensor, interval: int, slot: int) -> Tensor:
+def sent_down(pipeline: Pipeline, streams: Streams, name: str, model: Tensor, interval: int, slot: int) -> Tensor:
     """(M,) what all below a node receive of a model that it made at a slot: one vector for all of them.
 
     The model has all noise that it will have, so this costs no privacy. The node goes on from the model itself.

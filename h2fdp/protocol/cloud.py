@@ -22,7 +22,7 @@ from h2fdp.privacy import Pipeline, Release, add_gaussian_noise
 from h2fdp.privacy.mechanisms.secret_draws import draw_of
 from h2fdp.privacy.releases import AlikeReleases
 from h2fdp.privacy.views import Past
-from h2fdp.protocol.aggregator import NodeGroup, compressed
+from h2fdp.protocol.aggregator import NodeGroup, sent_down
 from h2fdp.protocol.devices import DeviceMemories
 from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.messages import Plan, SubnetState, Upload
@@ -45,7 +45,7 @@ class Cloud:
     1. `plan`: the schedule decides tau_k, eta_k and s_c^k; participants are drawn, and the faults that they meet;
        noises follow from who is really averaged.
     2. `releases`: what every observer will receive, for the ledger, before anything is sent.
-    3. `run_interval`: w(t_k), `compressed`, goes down to the subnets with active devices, their uploads come back.
+    3. `run_interval`: w(t_k) goes down (`sent_down`) to the subnets with active devices, their uploads come back.
     4. The server update moves the model by the average, under the cloud's own noise where that is its part; plain
        averaging gives w(t_{k+1}) = w(t_k) - sum_c varrho_c upload_c.
     5. A schedule that learns sees the uploads, or their average where the public's account is of that alone, and what
@@ -214,7 +214,7 @@ class Cloud:
             self._kept = {"server": deepcopy(self._server.state()), "memories": memories, "uplinks": uplinks}
         if plan.subnets:
             states = self._states(plan)
-            sent = compressed(self._down, self._planner.streams, "cloud", before, plan.interval, plan.first_slot)
+            sent = sent_down(self._down, self._planner.streams, "cloud", before, plan.interval, plan.first_slot)
             asked = self._sent(plan, sent)
             received = self._tiers.run_interval(asked, self._server.variate, states)
             assert not any(each.raw for each in received.values()), "the cloud sees no raw update"

@@ -67,7 +67,7 @@ class SubnetFacts:
         network: devices of the whole network: all receive the models of a cloud that does.
         pipeline: the stages of its devices' uploads.
         visible: what an aggregation is assumed to show: the `sum` of uploads, or `each`.
-        sealed: what edge servers send up is compressed, or makes no sum: no sum above the subnet's own hides anything.
+        sealed: what edge servers send up passes stages, or makes no sum: no sum above the subnet's own hides anything.
         unaccounted: rows of devices that have no account, as they send what they like.
         exposed: the lowest level at which such a node above the devices, or an informed one among them, sees their
             vectors and may pass them on: 0 for single uploads; None where there is none.

@@ -91,7 +91,7 @@ class _Subtrees(Children[TierPhase]):
 
 
 class Uplinks:
-    """The compression of what aggregators send up, after all noise that is theirs to add; and what they remember of it.
+    """The stages of what aggregators send up, after all noise that is theirs to add; and what they remember of it.
 
     Attributes:
         memories: (M,) of each aggregator that ever sent anything, where a stage remembers.
@@ -110,7 +110,7 @@ class Uplinks:
         """The vector that the node above receives of an aggregator's upload, which is the answer to `part`."""
         if not self._pipeline.stages:
             return upload
-        assert not upload.raw, "what is compressed has its noise"
+        assert not upload.raw, "what passes stages has its noise"
         end = part.at[-1] if isinstance(part, Plan) else part[-1].segment
         memory = torch.zeros_like(upload.update) if self.remembers else None
         if memory is not None and name in self.memories:

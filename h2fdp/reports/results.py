@@ -10,7 +10,7 @@ from h2fdp.config.parsing import dotted
 from h2fdp.costs.kinds import COSTS
 from h2fdp.network.summary import headline, words_of_parts
 from h2fdp.privacy import OBSERVERS, Observer, noise_placement_of, observers_beside
-from h2fdp.privacy.mechanisms.compression import link_in_words
+from h2fdp.privacy.mechanisms.pipeline import messages_of
 from h2fdp.privacy.places import UNTARGETED, height_of, targeted_as
 from h2fdp.privacy.statement import CARD, card, verdict_of, worst_epsilon
 from h2fdp.records.directory import reached
@@ -135,7 +135,7 @@ def _outcome(run: RunView) -> str:
 
 
 def _living(run: RunView) -> list[str]:
-    """Buffers, compression and parts of the network of a run in words; empty where averages wait for all, vectors
+    """Buffers, messages and parts of the network of a run in words; empty where averages wait for all, vectors
     travel as they are, and devices stay."""
     schedule = run.setting("method", "schedule")
     waits = []
@@ -145,7 +145,7 @@ def _living(run: RunView) -> list[str]:
         waits = [f"{count} uploads at {nodes[node]}" for node, count in buffers if count is not None]
         if (deadline := schedule.get("deadline_s")) is not None:
             waits.append("no longer than half need" if deadline == "median" else f"at most {deadline:g} s")
-    links = [link_in_words(run.setting("compression", key)) for key in ("device", "edge", "down")]
+    links = messages_of(run.configuration).words
     return [", ".join(waits), *links, *(words or "" for words in words_of_parts(run.topology).values())]
 
 

@@ -14,7 +14,6 @@ from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.network import Topology
 from h2fdp.network.devices import Floats
 from h2fdp.network.parts import Replacing
-from h2fdp.privacy import Pipeline
 from h2fdp.streams import Streams
 
 if TYPE_CHECKING:
@@ -29,9 +28,9 @@ def costs_of(config: ExperimentFile, network: Topology) -> Callable[[int, Floats
         Streams(config.seed),
         config.control.power_rule,
         records,
-        Pipeline(config.compression.of_devices).message_bits,
-        Pipeline(config.compression.of_edges).message_bits,
-        Pipeline(config.compression.of_models).message_bits,
+        config.messages.devices.message_bits,
+        config.messages.edges.message_bits,
+        config.messages.models.message_bits,
         config.control.frequency_rule,
     )
 

@@ -22,7 +22,6 @@ from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.models.registry import Auto
 from h2fdp.network import Trust
 from h2fdp.privacy import Observer, Release
-from h2fdp.privacy.mechanisms.compression import link_in_words
 from h2fdp.privacy.own_targets import facts_of
 from h2fdp.privacy.places import SINGLE_EDGE, height_of
 from h2fdp.protocol.interval_plan import range_of
@@ -154,7 +153,7 @@ def explanation(run: RunSetup) -> dict[str, Any]:
     public = "" if run.data.public is None else f", {len(run.data.public)} public"
     about = f"what is learned about {unit}, delta {run.config.privacy.delta:g}{public}{f', by {by}' if by else ''}"
     facts = [*facts_of(report["targets"]).items(), _of_bound(costly)]
-    facts += [("noise", _of_noises(report["noises"])), *_of_compression(run), ("cost", _of_costs(network))]
+    facts += [("noise", _of_noises(report["noises"])), *_of_messages(run), ("cost", _of_costs(network))]
     facts += [("" if at else "chosen", each.removeprefix("chosen: ")) for at, each in enumerate(run.chosen)]
     facts += [("" if at else "ranges", text) for at, text in enumerate(what_ranges_gain(run))]
     scores, pays = noise_in_scores(run), changes(run)
@@ -286,13 +285,14 @@ def _of_noises(levels: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def _of_compression(run: RunSetup) -> list[tuple[str, str]]:
-    """A row on compressed links and on whether noise of others counts; empty where vectors travel as they are."""
-    section = run.config.compression
-    words = {"devices": link_in_words(section.device), "edge servers": link_in_words(section.edge)}
-    links = "; ".join(f"{senders} {stated}" for senders, stated in words.items() if stated)
-    hidden = all(each.keeps_sums for each in section.of_devices) and not (section.of_edges and run.topology.depth > 1)
-    return [("compression", links + ("" if hidden else " (noise of others not credited)"))] if links else []
+def _of_messages(run: RunSetup) -> list[tuple[str, str]]:
+    """A row on what messages pass on their way, and on whether noise of others counts; empty where it is nothing."""
+    messages = run.config.messages
+    sent = zip(("devices", "edge servers"), messages.words, strict=False)
+    links = "; ".join(f"{senders} {stated}" for senders, stated in sent if stated)
+    hidden = all(each.keeps_sums for each in messages.devices.stages)
+    hidden &= not (messages.edges.stages and run.topology.depth > 1)
+    return [(messages.key, links + ("" if hidden else " (noise of others not credited)"))] if links else []
 
 
 def _of_costs(network: Mapping[str, Any]) -> str:

@@ -147,7 +147,7 @@ def _more_than_noise(setup: RunSetup) -> Iterator[str]:
         yield "devices with an epsilon of their own weigh less"
     if topology.replacing is not None:
         yield "some nodes lie"
-    if config.compression.asked:
+    if config.messages.key:
         yield "compressed messages have errors of their own"
     if budgets_of(setup) or training.until is not None:
         yield "runs may end before their last interval"

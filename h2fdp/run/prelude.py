@@ -30,7 +30,7 @@ from h2fdp.data.records import Records, Scaling
 from h2fdp.data.statistics import Bounds, Mean, Moments, Standardizing, Statistic, statistic_of
 from h2fdp.data.targets import CLASS, Target
 from h2fdp.errors import UserError
-from h2fdp.experiment.sections import CompressionSection, ExperimentFile
+from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.models.registry import Logistic, PublicFeatures
 from h2fdp.network import Topology
 from h2fdp.privacy import Accounts, Release
@@ -76,8 +76,7 @@ def one_interval(config: ExperimentFile, statistic: Statistic, shape: tuple[int,
     )
     axes = {"objective": StatisticRows(), "server": AverageOptions(), "schedule": FixedOptions(), "upcycle": None}
     method, privacy = config.method.model_copy(update=axes), without_added(config.privacy)
-    changed = {"training": training, "method": method, "privacy": privacy, "compression": CompressionSection()}
-    return config.model_copy(update=changed)
+    return without_added(config).model_copy(update={"training": training, "method": method, "privacy": privacy})
 
 
 def with_label(data: DeviceData) -> DeviceData:

@@ -34,7 +34,7 @@ from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.models.construct import ParameterLayout, begin, builder_of
 from h2fdp.models.registry import Logistic
 from h2fdp.network import Topology
-from h2fdp.privacy import LocalDp, Pipeline
+from h2fdp.privacy import LocalDp
 from h2fdp.privacy.mechanisms.secret_draws import SecretDraw
 from h2fdp.run import recipe
 from h2fdp.run.calibration import calibrate, uncalibrated
@@ -290,9 +290,7 @@ def inputs_of(
         gamma=training.gamma if whole else None,
         precision=training.precision,
         aggregation=method.combination,
-        compression=config.compression.of_devices,
-        uplink=config.compression.of_edges,
-        downlink=Pipeline(config.compression.of_models),
+        messages=config.messages,
         law=config.privacy.noise_law,
         draw=None if training.draw is None else SecretDraw(training.draw.rate, training.draw.cover),
         augment=augment,

@@ -19,7 +19,7 @@ from h2fdp.data.public_features import PublicFeatures
 from h2fdp.data.statistics import Standardizing, Statistic
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.network import Topology
-from h2fdp.privacy import Accounts, BudgetFilter, Mechanism, NoisePlacement, Observer, Pipeline, observers
+from h2fdp.privacy import Accounts, BudgetFilter, Mechanism, NoisePlacement, Observer, observers
 from h2fdp.privacy.modular_sums import padded
 from h2fdp.privacy.own_targets import Targets
 from h2fdp.privacy.places import KEY_BITS, SHARE_BITS
@@ -255,9 +255,9 @@ class RunSetup(RunInputs, Noise):
             remembers=self.blueprint.remembers,
             meter=bill.columns,
             aggregators=self.blueprint.aggregators() if self.topology.aggregators else {},
-            uplinks=Uplinks(Pipeline(self.blueprint.uplink), self.blueprint.streams),
+            uplinks=Uplinks(self.blueprint.messages.edges, self.blueprint.streams),
             replacement=self.blueprint.among_edges(),
-            down=self.blueprint.downlink,
+            down=self.blueprint.messages.models,
             measures=self.measures,
         )
 

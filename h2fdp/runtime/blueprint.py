@@ -22,6 +22,7 @@ from h2fdp.network import TRUSTS, Subnet, Topology, Trust
 from h2fdp.network.devices import Membership
 from h2fdp.network.parts import Replacement, Replacing
 from h2fdp.privacy import NoisePlacement, Pipeline, Place, Stage, UploadClipping
+from h2fdp.privacy.mechanisms.pipeline import MessageStages
 from h2fdp.privacy.mechanisms.secret_draws import SecretDraw
 from h2fdp.privacy.mechanisms.stages import CutToLongest, UpdateNoise
 from h2fdp.privacy.vectors import NoiseLaw
@@ -58,8 +59,7 @@ class Blueprint:
         gamma: of whole updates that are normalised; `clipping` has that of gradients.
         precision: of the factors of convolutions' products in devices' steps.
         aggregation: the rule by which every aggregator combines its children's uploads.
-        compression: the stages of devices' uploads after their noise; `uplink` of what edge servers send up; `downlink`
-            what models pass before they are sent down.
+        messages: the stages of messages on their way.
         law: of all noise, where a file states it for a node's noises together; None: as the placement has it.
         draw: by which devices take part, where that is secret.
         eases: (I,) see `SubnetFacts.eases`.
@@ -86,9 +86,7 @@ class Blueprint:
     gamma: float | None
     precision: Precision
     aggregation: Aggregation
-    compression: tuple[Stage, ...]
-    uplink: tuple[Stage, ...]
-    downlink: Pipeline
+    messages: MessageStages
     law: NoiseLaw | None
     draw: SecretDraw | None = None
     eases: np.ndarray | None = None
@@ -140,7 +138,7 @@ class Blueprint:
             network=topology.devices,
             pipeline=pipeline,
             visible=self.aggregation.at("device").visible if pipeline.keeps_sums else "each",
-            sealed=bool(self.uplink) or self.aggregation.at("edge").visible == "each",
+            sealed=bool(self.messages.edges.stages) or self.aggregation.at("edge").visible == "each",
             unaccounted=topology.replacing_devices(number),
             exposed=None if replacing is None else self._exposed(replacing, path, number),
             eases=None if self.eases is None else self.eases[rows],
@@ -205,7 +203,7 @@ class Blueprint:
                 guarded=facts.guarded,
                 ends_chain=facts.ends_chain,
                 replacement=self.among_edges(),
-                down=self.downlink,
+                down=self.messages.models,
             )
             for name, facts in self.tiers.items()
         }
@@ -267,7 +265,7 @@ class Blueprint:
             aggregation=self.aggregation.at("device"),
             law=self._pipelines[subnet.trust].law,
             replacement=None if replacing is None else replacing.among(self.topology.replacing_devices(number)),
-            down=self.downlink,
+            down=self.messages.models,
         )
 
     def devices(self, number: int, rows: range) -> DeviceGroup:
@@ -292,7 +290,7 @@ class Blueprint:
     def remembers(self) -> int:
         """The number of numbers that each device keeps from one interval to the next."""
         moments = self.descent.keeps_moments
-        if not (moments or self.descent.objective.memory is not None or Pipeline(self.compression).remembers):
+        if not (moments or self.descent.objective.memory is not None or self.messages.devices.remembers):
             return 0
         size = ParameterLayout(self.module()).size
         return 2 * size + 1 if moments else size
@@ -349,4 +347,4 @@ class Blueprint:
         cut: tuple[Stage, ...] = ()
         if longest is not None and not pipeline.noisy_steps:
             cut = (CutToLongest(longest),)
-        return replace(pipeline, stages=(*cut, *pipeline.stages, *self.compression))
+        return replace(pipeline, stages=(*cut, *pipeline.stages, *self.messages.devices.stages))

@@ -269,7 +269,6 @@ def refusals(experiment: Any) -> Iterator[tuple[str, str]]:
     edge = own.buffer.edge if method.topology == "star" and isinstance(own, BufferedOptions) else None
     memory, compared = method.local_objective.memory, method.combination.visible == "each"
     private, noise = placement.private, "hierarchical or local with noise: uploads"
-    unlike = private and any(stage.keeps_sums for stage in experiment.compression.of_devices)
     accounted, by_formula = placement.accounted, experiment.calibration == "paper" and not placement.noise_is_given
     failing, fixed = experiment.faults.faults().possible, "or schedule fixed"
     yield from refused(
@@ -280,7 +279,6 @@ def refusals(experiment: Any) -> Iterator[tuple[str, str]]:
         ("method.objective", memory is not None, f"one that remembers no model that others left, {fixed}", memory),
         ("method.aggregation", compared, f"average, {fixed}", "a rule without weights, which age reduces"),
         ("control.least_ghz", control.least_ghz is not None, f"null, {fixed}", control.least_ghz),
-        ("compression.device", unlike, f"top_k or quantise, error_feedback: true, {fixed}", "rand_k"),
         ("method.privacy", private and not accounted, f"hierarchical or local, {fixed}", placement.name),
         ("privacy.calibration", private and accounted and by_formula, "accounted", "paper, which counts rounds of all"),
         ("method.privacy", private and placement.all_steps_noisy, f"{noise}, {fixed}", placement.name),

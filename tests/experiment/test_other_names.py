@@ -42,8 +42,6 @@ def refusal(**settings):
         ({"training": {"epsilo": 1.0}}, "training.epsilo", "privacy.epsilon"),  # nearly
         ({"epsilo": 1.0}, "epsilo", "epsilon"),
         ({"training": {"step_sise": 1.0}}, "training.step_sise", "step_size"),
-        ({"compression": {"devices": {"quantise": 8}}}, "compression.devices", "device"),  # and not `topology`
-        ({"compression": {"edges": {"quantise": 8}}}, "compression.edges", "edge"),
     ],
 )
 def test_a_key_of_another_program_or_section_is_told_by_its_name_here(settings, key, meant):

@@ -15,7 +15,7 @@ method:
   extends: h2fdp
   privacy: {name: hierarchical, secure_sum: {colluding: 1, dropouts: 3}}
 training: {extends: paper, intervals: 2, local_steps: 2, aggregate_every: 2}
-compression: {}
+privacy: {}
 control: {}
 """
 
@@ -79,14 +79,11 @@ def test_what_needs_subnets_is_refused(told):
     tolerance = ("colluding: 1, dropouts: 3", "dropouts: 0")
     (line, *_) = told(tolerance, ("control: {}", "control: {enabled: true}"))
     assert line.startswith("e.yaml:12: control.enabled: a relays masked vectors of one sum over the whole network")
-    for link in ("device", "edge"):
-        (line,) = told(("compression: {}", f"compression: {{{link}: {{top_k: 0.1}}}}"))
-        assert line.startswith(f"e.yaml:11: compression.{link}: cloud holds secure sums, which are of whole vectors")
     (line,) = told(("  edges:\n", "  radio: {access: over-the-air}\n  edges:\n"), tolerance)
     assert line.startswith("e.yaml:3: topology.radio.access: signals add up in the air as they are; expected tdma")
     (line,) = told(("  extends: h2fdp\n", "  extends: h2fdp\n  aggregation: fednova\n"))
     assert line.startswith("e.yaml:9: method.aggregation: secure sums show one sum")
-    accounted = ("compression: {}", "privacy: {calibration: accounted}")
+    accounted = ("privacy: {}", "privacy: {calibration: accounted}")
     buffered = "  extends: h2fdp\n  schedule: {name: buffered, buffer: {edge: 2}}\n"
     (line,) = told(("  extends: h2fdp\n", buffered), accounted)
     assert "no sums of all devices that take part in a round" in line

@@ -77,12 +77,6 @@ def test_what_a_sum_at_the_cloud_cannot_do_is_refused_with_its_line(told):
     (line,) = told(cloud, plain, ("control: {}", "control: {enabled: true}"))
     assert line.startswith("e.yaml:3: topology.cloud.trust: ")
     assert "or a schedule that is fixed before the run" in line
-    (line,) = told(
-        cloud, plain, ("control: {}", "compression: {device: {top_k: 0.1}}"), ("trust: secure-sum, dev", "dev")
-    )
-    assert line.startswith(
-        "e.yaml:12: compression.device: cloud holds secure sums, which are of whole vectors and hide no compressed"
-    )
     (line,) = told(("colluding: 1, ", "cloud: true, "))
     assert line == "e.yaml:9: method.privacy.secure_sum.cloud: unknown key; did you mean `topology.cloud.trust`?"
 

@@ -405,7 +405,7 @@ class Measured:
     @property
     def _by_upload(self):
         """Whether what is made of devices' noisy uploads is not linear in them."""
-        whole = all(stage.keeps_sums for stage in self.setup.config.compression.of_devices)
+        whole = all(stage.keeps_sums for stage in self.setup.config.messages.devices.stages)
         robust = self.setup.blueprint.aggregation.at("device").visible == "each"
         return not whole or (robust and not any(subnet.trusted for subnet in self.setup.topology.subnets))
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 import numpy as np
 from pydantic import AfterValidator
 
-from h2fdp.config.fields import Expect
+from h2fdp.config.fields import Expect, Section, adds_keys
 from h2fdp.errors import EXPERIMENT_REFUSALS, NETWORK_REFUSALS, hint, refused
 from h2fdp.network import CLOUD, Topology
-from h2fdp.privacy.mechanisms.pipeline import Moment, Stage
+from h2fdp.privacy.mechanisms.pipeline import MESSAGES, MessageStages, Moment, Pipeline, Stage
 from h2fdp.streams import generator_of
 
 if TYPE_CHECKING:
@@ -273,59 +273,133 @@ CompressedLink = Annotated[dict[str, Any], AfterValidator(_checked), Expect("a s
 CompressedModel = Annotated[dict[str, Any], AfterValidator(_of_a_model), Expect("{quantise: 8}")]
 
 
+class CompressionSection(Section):
+    """Compression of messages, each after its noise: `{quantise: 8}`, bits of a coordinate, rounded at random;
+    `{top_k: 0.01}`, the share of the coordinates that is sent, those farthest from 0; `{rand_k: 0.01}`, random ones.
+
+    Attributes:
+        device: compression of devices' uploads: `{quantise: 8}`, `{top_k: 0.01}` or `{rand_k: 0.01}`; `error_feedback:
+            true` adds what the latter two leave out to the next upload. Accounts give no credit for the noise of other
+            devices then, except with `rand_k` without feedback.
+        edge: the same for uploads of edge servers.
+        down: rounding of broadcast models, `{quantise: 8}`; devices train from the rounded model.
+    """
+
+    device: CompressedLink | None = None
+    edge: CompressedLink | None = None
+    down: CompressedModel | None = None
+
+    @property
+    def stages(self) -> MessageStages:
+        """The stages that the links ask for."""
+        devices, edges, models = stages_of(self.device), stages_of(self.edge, uplink=True), stages_of(self.down)
+        words = tuple(map(link_in_words, (self.device, self.edge, self.down)))
+        key = "compression" if any(words) else ""
+        return MessageStages(Pipeline(devices), Pipeline(edges), Pipeline(models), key, words)
+
+
+@adds_keys("ExperimentFile")
+class CompressionKeys(Section):
+    """The key of an experiment file.
+
+    Attributes:
+        compression: compression of messages.
+    """
+
+    compression: CompressionSection = CompressionSection()
+
+
+MESSAGES["compression"] = lambda value: CompressionSection.model_validate(value or {}).stages
+
+
+_DEVICE, _EDGE, _DOWN = "compression.device", "compression.edge", "compression.down"
+
+
 @EXPERIMENT_REFUSALS.register
 def refusals(experiment: Any) -> Iterator[tuple[str, str]]:
     """Refusals of settings that need uncompressed uploads of devices, or the noise of their average."""
-    links, method, schedule = experiment.compression, experiment.method, experiment.method.traits
-    central, star, name = "cloud" in method.privacy.trusted, method.topology == "star", method.objective.name
-    memory = method.local_objective.memory if links.asked else None
+    links, stages, method = experiment.compression, experiment.messages, experiment.method
+    if not stages.key:
+        return
+    asked = {f"compression.{key}": link for key, link in vars(links).items() if stages_of(link)}
+    devices, models, schedule, name = stages.devices.stages, stages.models.stages, method.traits, method.objective.name
+    central, star, memory = "cloud" in method.privacy.trusted, method.topology == "star", method.local_objective.memory
     reckons, right = schedule.controlled or schedule.measures is not None, "null, or another objective"
     # The largest coordinates of an update are no longer than it, and those of 0 are 0: its reach stays C.
-    longer = central and not all(isinstance(stage, TopK) for stage in links.of_devices)
+    longer = central and not all(isinstance(stage, TopK) for stage in devices)
     raw = f"null: {'edge servers send raw averages up' if central else 'a star has no edge servers'}"
-    fixed = "null, or schedule fixed"
     yield from refused(
         f"{method.schedule.name} reckons with uploads as devices made them",
-        *((f"compression.{key}", reckons, fixed, getattr(links, key)) for key in links.stated),
+        *((key, reckons, "null, or schedule fixed", link) for key, link in asked.items()),
     )
     yield from refused(
         "vectors are compressed on their way",
-        ("compression.edge", links.of_edges and (central or star), raw, links.edge),
-        ("compression.down", links.of_models and memory, right, f"{name}, whose devices compare models"),
-        ("compression.device", longer, "null, or top_k alone: others make updates longer, or remember", links.device),
-        ("compression.device", links.of_devices and memory, right, f"{name}, whose devices remember updates"),
+        (_EDGE, stages.edges.stages and (central or star), raw, links.edge),
+        (_DOWN, models and memory, right, f"{name}, whose devices compare models"),
+        (_DEVICE, longer, "null, or top_k alone: others make updates longer, or remember", links.device),
+        (_DEVICE, devices and memory, right, f"{name}, whose devices remember updates"),
+    )
+    once, rest = getattr(method.objective, "once", False), "{quantise: 8}, or null: the rest never comes"
+    omitting = [key for key, link in asked.items() if any(stage.omits for stage in stages_of(link))]
+    yield from refused(
+        f"{name} is one message of each device, which no model enters and no other follows",
+        *((key, once, rest, asked[key]) for key in omitting),
+    )
+    unlike = schedule.buffers and method.privacy.private and any(stage.keeps_sums for stage in devices)
+    yield from refused(
+        f"under {method.schedule.name} aggregators average what has arrived, and devices have clocks of their own",
+        (_DEVICE, unlike, "top_k or quantise, error_feedback: true, or schedule fixed", "rand_k"),
+    )
+    kept = getattr(experiment.training.optimizer, "keeps", False) and stages.devices.remembers
+    yield from refused(
+        "devices keep moments of their own, from one interval of all to the next, and nothing else",
+        (f"{_DEVICE}.{FEEDBACK}", kept, "false, or state: fresh", "true"),
     )
 
 
 @NETWORK_REFUSALS.register
 def refusals_of_network(experiment: Any, topology: Topology, network: Topology) -> Iterator[tuple[str, str]]:
-    """Refusals of links that compress vectors before their noise, or vectors that secure sums are to hide."""
-    if not experiment.compression.asked:
+    """Refusals of links that compress vectors before their noise, or vectors that must travel as they are."""
+    placement, links, stages = experiment.method.privacy, experiment.compression, experiment.messages
+    if not stages.key:
         return
-    placement, compression = experiment.method.privacy, experiment.compression
+    devices, edges, models = stages.devices.stages, stages.edges.stages, stages.models.stages
     star, subnets = experiment.method.topology == "star", network.subnets
     trusts = {each.name: each.trust for each in subnets} | {each.name: each.trust for each in topology.aggregators}
     known = [*trusts.items(), (CLOUD, topology.cloud_trust)]
     summing = [name for name, trust in known if placement.sees(trust) == "sum"]
     upper = [name for name in summing if name == CLOUD or topology.height(name) > 1]
     unknown = "and nothing says how far a record moves"
-    for subnet in subnets if placement.private and compression.of_devices and not summing else ():
+    for subnet in subnets if placement.private and devices and not summing else ():
         place = placement.place((subnet.trust,), 1)
         if place is not None and place.by_node and "cloud" not in placement.trusted:
             text = f"{subnet.name} adds the noise, {unknown} a compressed update"
-            yield "compression.device", f"{text}; expected null, untrusted edge servers or method.privacy local"
+            yield _DEVICE, f"{text}; expected null, untrusted edge servers or method.privacy local"
             break
-    for subnet in subnets if placement.private and compression.of_edges and not upper and not star else ():
+    for subnet in subnets if placement.private and edges and not upper and not star else ():
         path = topology.path(subnet.name)
         place = placement.place([trusts[name] for name in path], len(path))
         if place is not None and 1 < place.trusted <= len(path):
             text = f"{path[place.node]} adds the noise to what {subnet.name} sends up, {unknown} a compressed average"
-            yield "compression.edge", f"{text}; expected null"
+            yield _EDGE, f"{text}; expected null"
             break
-    devices, edges = placement.private and compression.of_devices, placement.private and compression.of_edges
+    noisy, whole = placement.private, "which are of whole vectors and hide no compressed ones"
     yield from refused(
-        f"{''.join(summing[:1])} holds secure sums, which are of whole vectors and hide no compressed ones",
-        ("compression.down", summing and compression.of_models, "null", compression.down),
-        ("compression.device", summing and devices, "null", compression.device),
-        ("compression.edge", upper and edges, "null", compression.edge),
+        f"{''.join(summing[:1])} holds secure sums, {whole}",
+        (_DOWN, summing and models, "null", links.down),
+        (_DEVICE, summing and noisy and devices, "null", links.device),
+        (_EDGE, upper and noisy and edges, "null", links.edge),
     )
+    moves, found = topology.moving, "a compressor"
+    yield from refused(
+        f"devices change their edge server ({moves} in the topology)",
+        (_DEVICE, moves and devices, "null", found),
+        (_EDGE, moves and edges, "null", found),
+    )
+    draw, server, in_air = experiment.training.draw, experiment.method.server, topology.radio.truncation is not None
+    shows = draw is not None and not draw.cover and noisy and placement.protects == "device" and devices
+    secret, right = "devices draw in secret whether they take part (training.participation)", "null, or cover: true"
+    own = getattr(server, "personal", False) and models
+    yield from refused(secret, (_DEVICE, shows, right, found))
+    yield from refused("signals add up in the air as they are", (_DEVICE, in_air and devices, "null", links.device))
+    yield from refused(f"{server.name} keeps a model for each edge server", (_DOWN, own, "null", links.down))

@@ -1,12 +1,12 @@
 """The pipeline of a device's upload: what a stage is, what it may depend on, and which may come after the noise.
 
-A mean of compressed uploads is no function of the mean of noisy ones. So where a stage after the noise keeps no sums,
+A mean of rounded uploads is no function of the mean of noisy ones. So where a stage after the noise keeps no sums,
 each device has the account of its own upload, to everybody, and no credit for the noise of others (docs/privacy.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
@@ -241,3 +241,29 @@ class Pipeline:
     def coded(self, planned: PlannedSum, levels: np.ndarray) -> tuple[IntegerSum, np.ndarray] | None:
         """The code of a sum, if any; see `Stage.coded`."""
         return next((stage.coded(planned, levels) for stage in self.stages if stage.has_code), None)
+
+
+@dataclass(frozen=True)
+class MessageStages:
+    """The stages that messages pass on their way, after all noise that is theirs to have.
+
+    Attributes:
+        devices, edges: of what devices and edge servers send up; `models`: of models that are sent down.
+        key: of the file, which asks for any of them; empty where there are none.
+        words: for each of the three, as the file asks for it; empty where vectors travel as they are.
+    """
+
+    devices: Pipeline = Pipeline()
+    edges: Pipeline = Pipeline()
+    models: Pipeline = Pipeline()
+    key: str = ""
+    words: tuple[str, ...] = ("", "", "")
+
+
+# A key of files -> from its value, or None, to the stages that it asks for.
+MESSAGES: dict[str, Callable[[Any], MessageStages]] = {}
+
+
+def messages_of(configuration: Mapping[str, Any]) -> MessageStages:
+    """The stages of messages that a configuration asks for, as it is checked or as it was recorded."""
+    return next((each for key, of in MESSAGES.items() if (each := of(configuration.get(key))).key), MessageStages())

@@ -122,7 +122,7 @@ def refusals(experiment: Any, topology: Topology, network: Topology) -> Iterator
     """
     training, method, privacy = experiment.training, experiment.method, experiment.privacy
     placement, until = method.privacy, (training.until or {}).keys() - SCORES
-    draw, devices = training.draw, experiment.compression.of_devices
+    draw = training.draw
     if draw is None:
         return
     text = "noise that protects records does not hide whether a device takes part, as its other records show it"
@@ -142,7 +142,6 @@ def refusals(experiment: Any, topology: Topology, network: Topology) -> Iterator
         ("training.until", bool(until), "no cost, by which draws would end the run", ", ".join(sorted(until))),
         ("method.aggregation", rule != "average", "average, which all are in, as zeros if absent", rule),
         ("privacy.adjacency", privacy.adjacency != "null-record", "null-record", privacy.adjacency),
-        ("compression.device", bool(devices) and not draw.cover, "null, or cover: true", "a compressor"),
     )
     trusts = {each.name: each.trust for each in network.servers()}
     paths = {each.name: [trusts[name] for name in network.path(each.name)] for each in network.subnets}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from h2fdp import Topology, UserError
+from h2fdp import Experiment, Topology, UserError
 from h2fdp.experiment.file import read_experiment
 from h2fdp.network import Aggregator
 from h2fdp.privacy import Moment, Pipeline
@@ -325,3 +325,35 @@ def test_a_link_that_means_nothing_is_refused_with_its_line(tmp_path, stages, te
     found = next(each for each in refused.value.problems if each.key == "compression.edge")
     assert text in found.text
     assert found.where == f"{path}:4"
+
+
+SUMS = """
+topology:
+  cloud: {trust: CLOUD}
+  edges: [{name: a, trust: EDGE, devices: {count: 4}}]
+data: digits
+method: {extends: h2fdp, privacy: {name: hierarchical, secure_sum: {colluding: 1, dropouts: 2}}}
+training: {extends: paper, intervals: 2, local_steps: 2, aggregate_every: 2}
+compression: {LINK: {top_k: 0.1}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("edge", "cloud", "link"),
+    [("relay", "untrusted", "device"), ("relay", "untrusted", "edge"), ("untrusted", "secure-sum", "device")],
+)
+def test_one_sum_over_the_network_is_of_whole_vectors(tmp_path, edge, cloud, link):
+    path = tmp_path / "run.yaml"
+    path.write_text(SUMS.replace("CLOUD", cloud).replace("EDGE", edge).replace("LINK", link))
+    with pytest.raises(UserError) as refused:
+        read_experiment(path)
+    sums = "cloud holds secure sums, which are of whole vectors and hide no compressed ones"
+    assert str(refused.value).startswith(f"{path}:8: compression.{link}: {sums}; expected null")
+
+
+@pytest.mark.parametrize(("key", "meant"), [("devices", "device"), ("edges", "edge")])
+def test_a_link_in_the_plural_is_told_by_its_name_and_not_by_that_of_another_section(key, meant):
+    with pytest.raises(UserError) as refused:
+        Experiment(compression={key: {"quantise": 8}})
+    assert f"compression.{key}: unknown" in str(refused.value)
+    assert f"did you mean `{meant}`?" in str(refused.value)
