@@ -124,6 +124,12 @@ def test_attributes_of_the_whole_have_dotted_keys(stored):
     assert (network.name, network.radio.bandwidth_hz, network.table.columns["joules_per_step"][0]) == ("net", 2e6, 1.0)
 
 
+def test_a_graph_has_the_optional_parts_of_a_topology_file(stored, tmp_path):
+    (tmp_path / "grid.csv").write_text("hour,de\n0,400\n12,200\n")
+    network = stored(graph(**{"carbon.trace": "grid.csv"}))
+    assert (network.carbon.lines, network.carbon.places) == (((0.0, 400.0), (12.0, 200.0)), {"a": "de", "b": "de"})
+
+
 @pytest.mark.parametrize(("nodes", "links", "expected"), [
 ({}, {("a", "b1"): {}}, 'node "b1": two parents'),
 ({}, {("a", "b"): {}}, "the links form a cycle"),
