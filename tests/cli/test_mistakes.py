@@ -227,8 +227,8 @@ def test_a_plan_says_which_values_it_plans_with(h2fdp, experiment):
     [
         (["privacy", "audit", "FILE", "--canaries", 2, "--observer", "clud"], "cloud"),
         (["privacy", "account", "FILE", "--accountant", "pdl"], "pld"),
-        (["topology", "new", "stra", "--out", "a.yaml"], "star"),
-        (["topology", "new", "star", "--out", "a.yaml", "--trust", "trusetd=0.5"], "trusted"),
+        (["topology", "new", "depe", "--out", "a.yaml"], "deep"),
+        (["topology", "new", "deep", "--out", "a.yaml", "--trust", "trusetd=0.5"], "trusted"),
         (["schema", "topologie"], "topology"),
     ],
 )
