@@ -38,26 +38,28 @@ class Columns:
 
     Attributes:
         names: the column of each feature.
-        unbounded: the columns whose numbers have no public bounds.
-        vectors: the columns of texts and categories, of which all features together have length 1; those of other
-            bounded columns go from 0 to 1.
-        texts: the columns of texts.
+        kinds: of each feature: a number, `open` or `bounded`, which goes from 0 to 1; or one of those that a `category`
+            or a `text` has, of which all together have length 1. Open ones have no public bounds.
     """
 
     names: tuple[str, ...]
-    unbounded: tuple[str, ...] = ()
-    vectors: tuple[str, ...] = ()
-    texts: tuple[str, ...] = ()
+    kinds: tuple[str, ...]
 
     @property
     def open(self) -> NDArray[np.bool_]:
         """(features,) whether a feature has no public bounds."""
-        return np.isin(self.names, self.unbounded)
+        return np.isin(self.kinds, "open")
 
     @property
     def numbers(self) -> NDArray[np.bool_]:
         """(features,) whether a feature is a number by itself."""
-        return np.isin(self.names, self.vectors, invert=True)
+        return np.isin(self.kinds, ("open", "bounded"))
+
+    @property
+    def unbounded(self) -> tuple[str, ...]:
+        """The columns whose numbers have no public bounds."""
+        pairs = zip(self.names, self.kinds, strict=True)
+        return tuple(dict.fromkeys(name for name, kind in pairs if kind == "open"))
 
     @property
     def deviations(self) -> NDArray[np.float64]:
@@ -68,11 +70,7 @@ class Columns:
     @property
     def notes(self) -> tuple[str, ...]:
         """The notes that accompany every epsilon of a run on these features."""
-        return (note_of_texts(),) if self.texts else ()
-
-    def and_label(self, label: str) -> Columns:
-        """These columns and one more, of real values without public bounds."""
-        return replace(self, names=(*self.names, label), unbounded=(*self.unbounded, label))
+        return (note_of_texts(),) if "text" in self.kinds else ()
 
     def standardizing(self, uniform: bool) -> Standardizing:
         """The map of bounded numbers to -1 .. 1, or `uniform`: to the deviation 1 that numbers all over these have; and
@@ -190,7 +188,7 @@ class Layout:
                 text = f"{what}: {each} is no input; inputs are {listed(inputs)}"
                 tried.problems.append(Problem(text, key=f"data.{key}"))
         tried.end()
-        words = [each for each in inputs if self._is_unstated(frame[each]) and holds_words(frame[each])]
+        words = [each for each in inputs if self._kind_of(frame[each]) == "open" and holds_words(frame[each])]
         return replace(self, inputs=inputs, exclude=(), hashed=words)
 
     def of_frame(self, frame: Any, what: str) -> Arrays:
@@ -207,16 +205,17 @@ class Layout:
         targets = [tried(self._label, frame[each], what) for each in labels]
         tried.end()
         y = targets[0] if len(targets) == 1 and self.task != "multilabel" else np.stack(targets, axis=1)
-        names = tuple(name for name, part in zip(inputs, parts, strict=True) for _ in range(part.shape[1]))
-        unbounded = tuple(each for each in inputs if self._is_unstated(frame[each]))
-        vectors = tuple(each for each in inputs if each not in unbounded and not self.ranges.get(each))
-        columns = Columns(names, unbounded, vectors, tuple(self.text))
+        every = [each for each, part in zip(inputs, parts, strict=True) for _ in range(part.shape[1])]
+        kinds = {each: self._kind_of(frame[each]) for each in inputs}
+        columns = Columns(tuple(every), tuple(kinds[each] for each in every))
         return Arrays(np.concatenate(parts, axis=1), y, owners, columns)
 
-    def _is_unstated(self, values: Any) -> bool:
-        """Whether nothing says what the values of an input are, so that they are numbers without bounds, or words."""
-        known = *self.categories, *self.text, *self.hashed
-        return not (self.ranges.get(values.name) or values.name in known or hasattr(values, "cat"))
+    def _kind_of(self, values: Any) -> str:
+        """The kind of an input, see `Columns`; open where nothing is stated, of numbers or of words."""
+        name, categories = values.name, (*self.categories, *self.hashed)
+        if self.ranges.get(name):
+            return "bounded"
+        return "text" if name in self.text else "category" if name in categories or hasattr(values, "cat") else "open"
 
     def _label(self, values: Any, what: str) -> NDArray[Any]:
         """A column of labels of a frame."""

@@ -84,8 +84,8 @@ def with_label(data: DeviceData) -> DeviceData:
     if not (isinstance(data, FederatedData) and data.target.open):
         return data
     joined = data.of_records(lambda each: Records(np.column_stack([each.x, each.y]), each.y))
-    columns = data.columns or Columns(("",) * data.shape[0], ("",))
-    return replace(joined, columns=columns.and_label(data.target.column))
+    known = data.columns or Columns(("",) * data.shape[0], ("open",) * data.shape[0])
+    return replace(joined, columns=Columns((*known.names, data.target.column), (*known.kinds, "open")))
 
 
 def of_statistic(data: DeviceData, columns: NDArray[np.bool_] | None = None) -> DeviceData:

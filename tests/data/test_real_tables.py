@@ -62,7 +62,7 @@ def written(head, cells, tail="", mark=","):
 )  # fmt: skip
 def test_numbers_are_read_as_they_are_meant(tmp_path, text, stated, expected):
     pool = pool_of(tmp_path, text, **stated)
-    assert (pool.columns, pool.classes) == (Columns(("a",), ("a",)), 2)
+    assert (pool.columns, pool.classes) == (Columns(("a",), ("open",)), 2)
     found = np.concatenate([pool.train.x, pool.test.x])[:, 0]
     order = [0, 1, 2, 4, 3]  # row 4 is the test record
     np.testing.assert_array_equal(found, np.array(list(expected))[order])
