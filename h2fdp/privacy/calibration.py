@@ -18,6 +18,7 @@ from h2fdp.privacy.places import AggregationKind, Tier
 Composition = dict[ReleaseType, int]
 _PRECISION = 1e-3  # relative; the factor returned is on the safe side of it
 _SMALLEST, _LARGEST = 1e-6, 1e6
+_TRIES = 8  # by lines; then the search goes on from the middle
 _UNSURE = 1e-3  # relative; an epsilon that is farther from a target says on which side those of other noises are
 
 
@@ -97,16 +98,18 @@ def _factor_of(
         if low <= floor:
             return floor
         low, high = max(low / 2, floor), low
-    asked: float | None = high
-    while asked is not None:
-        met(asked)
-        least, most, guess, asked = low, high, _crossing(reached, target), None
+    while True:
+        least, most, guess, open_points = low, high, _crossing(reached, target), list[float]()
         while math.log(most / least) > _PRECISION:
             middle = math.sqrt(least * most)
             if (enough := clear(middle)) is None:
-                asked, enough = middle, middle >= guess
+                open_points.append(middle)
+                enough = middle >= guess
             least, most = (least, middle) if enough else (middle, most)
-    return most
+        if not open_points:
+            return most
+        asked = open_points[-1 if len(reached) < _TRIES else 0]
+        reached[asked] = above(scaled(composition, asked), 0.0)  # sharp: others lie on no line
 
 
 def _crossing(reached: Mapping[float, float], target: float) -> float:
