@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 from torch import Tensor, nn
@@ -40,7 +41,7 @@ from h2fdp.run import recipe
 from h2fdp.run.calibration import calibrate, uncalibrated
 from h2fdp.run.devices import costs_of, of_rows, trained_on
 from h2fdp.run.encoders import features_of
-from h2fdp.run.identity import own_parts_of
+from h2fdp.run.identity import own_parts_of, package_digests
 from h2fdp.run.noise_plan import NoisePlans
 from h2fdp.run.prelude import columns_of, in_words, of_statistic, one_interval, statistics_of, with_label
 from h2fdp.run.setup import Noise, RunInputs, RunSetup, StatisticRun
@@ -117,8 +118,7 @@ def prepare(
         _refuse_small_budget(config, topology, data, features)
     if features is not None:
         products = int(data.sizes.sum()) * features.size * data.classes
-        compiled = partial(_compile_if_likely, config, products)
-        data = with_features(data, features, meanwhile=compiled, computed=trains)
+        data = with_features(data, features, meanwhile=partial(_meanwhile, config, products), computed=trains)
         data = data if trains else replace(data, test=data.test.part(slice(0)))
     with one_thread():
         standardizing = _standardizing(with_label(data) if released else data, standardize, bool(released))
@@ -189,9 +189,13 @@ def _untrained(config: ExperimentFile) -> ExperimentFile:
     return config.model_copy(update={"runtime": config.runtime.model_copy(update={"engine": "loop"})})
 
 
-def _compile_if_likely(config: ExperimentFile, products: int) -> None:
-    """Begin to compile kernels where they may train a linear model with so many multiply-adds on all records: not in
-    the short runs that `training: auto` chooses, of all records at once."""
+def _meanwhile(config: ExperimentFile, products: int) -> None:
+    """Begin what the first run of a machine does by one thread, while features are computed.
+
+    Our own code is parsed. Kernels are compiled where they may train a linear model with so many multiply-adds on all
+    records: not in the short runs that `training: auto` chooses, of all records at once.
+    """
+    Thread(target=package_digests, name="parsing").start()
     runtime = config.runtime
     likely = products >= WORTH_COMPILING and "batch_size" not in config.training.left_open
     asked = runtime.engine == "compiled" or (runtime.engine == "auto" and likely)
