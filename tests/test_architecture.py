@@ -118,6 +118,19 @@ def test_nothing_below_the_runtime_knows_ray(room):
         assert not any(name.split(".")[0] == "ray" for name in imports_of(file)), file
 
 
+MADE = {"empty", "zeros", "ones", "full", "rand", "randn", "linspace", "eye"}
+COMPUTING = ["algorithms", "audit", "data", "privacy", "protocol", "runtime", "schedules", "training"]
+
+
+@pytest.mark.parametrize("room", COMPUTING)
+def test_no_numbers_of_a_run_have_torchs_default_type(room):
+    """One process has one such type, and a library that loads a model changes it, for all threads."""
+    for file in (PACKAGE / room).rglob("*.py"):
+        for node in nodes_of(file):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in {f"torch.{name}" for name in MADE}:
+                assert any(each.arg == "dtype" for each in node.keywords), f"{file}:{node.lineno}"
+
+
 def test_the_digest_of_a_runs_code_leaves_out_what_makes_no_bit_of_it():
     above = {room for room, floor in FLOORS.items() if floor > FLOORS["run"]}
     assert {Path(name).stem for name in ABOVE_RUNS} == above | {"reports", "__init__"}

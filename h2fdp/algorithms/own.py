@@ -36,7 +36,7 @@ class OwnServer(Checked):
         Raises:
             UserError: any mistake of the part.
         """
-        average = torch.linspace(-1e-3, 1e-3, model.numel())
+        average = torch.linspace(-1e-3, 1e-3, model.numel(), dtype=torch.float32)
         uploaded = Uploaded(average, average.clone() if variate else None, 1.0)
         received = model.clone()
         moved = self.apply(received, uploaded)

@@ -53,7 +53,7 @@ class ScaffoldServer(ServerUpdate):
 
     def __init__(self, size: int, server_step: float) -> None:
         self._step = server_step
-        self.control = torch.zeros(size)
+        self.control = torch.zeros(size, dtype=torch.float32)
 
     @property
     def variate(self) -> Tensor | None:

@@ -96,7 +96,7 @@ class CanaryModule(nn.Module):
     def __init__(self, model: nn.Module, canaries: int) -> None:
         super().__init__()
         self.model = model
-        self.coordinates = nn.ParameterList([nn.Parameter(torch.zeros(canaries))])
+        self.coordinates = nn.ParameterList([nn.Parameter(torch.zeros(canaries, dtype=torch.float32))])
 
     def forward(self, x: Tensor) -> Tensor:
         """The model's output."""

@@ -232,7 +232,7 @@ class InstrumentedRun:
         self.run = replace(
             run,
             config=run.config.model_copy(update={"method": method}),
-            initial=torch.cat([run.initial, torch.zeros(design.size)]),
+            initial=torch.cat([run.initial, run.initial.new_zeros(design.size)]),
             blueprint=replace(
                 run.blueprint, module=lambda: CanaryModule(module(), design.size), device=torch.device("cpu")
             ),

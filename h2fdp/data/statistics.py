@@ -174,7 +174,7 @@ class OwnStatistic(Checked):
         Raises:
             UserError: a row differs from call to call, or with the records that it is computed with.
         """
-        x = torch.linspace(-1.0, 1.0, 3 * math.prod(shape)).view(3, *shape)
+        x = torch.linspace(-1.0, 1.0, 3 * math.prod(shape), dtype=torch.float32).view(3, *shape)
         rows, again = (torch.cat([self.of(each[None]) for each in x]) for _ in range(2))
         if not again.nan_to_num().equal(rows.nan_to_num()):  # what it remembers could be other records
             raise self._origin.wrong("of", "the same rows at each call", Words("other ones"))
@@ -210,7 +210,7 @@ class OfRecords(nn.Module):
 
 def score_of(statistic: Statistic, shape: tuple[int, ...]) -> nn.Module:
     """A model of one score, whose gradient in its p parameters is f of the record."""
-    length = statistic.of(torch.zeros(1, *shape)).shape[1]
+    length = statistic.of(torch.zeros(1, *shape, dtype=torch.float32)).shape[1]
     score = nn.Linear(length, 1, bias=False)
     nn.init.zeros_(score.weight)
     return nn.Sequential(OfRecords(statistic), score)

@@ -93,7 +93,7 @@ def standard_normal(vector: Tensor, generator: np.random.Generator) -> Tensor:
 
     if vector.is_cuda:
         there = torch.Generator(vector.device).manual_seed(int(generator.integers(1 << 63)))
-        return torch.randn(vector.numel(), generator=there, device=vector.device)
+        return torch.randn(vector.numel(), generator=there, dtype=torch.float32, device=vector.device)
     return torch.from_numpy(generator.standard_normal(vector.numel(), dtype=np.float32))
 
 

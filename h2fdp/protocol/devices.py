@@ -255,7 +255,7 @@ class DeviceMemories:
     def of(self, edge: str, rows: np.ndarray) -> Tensor:
         """(s, M)."""
         held = self._held.get(edge, {})
-        nothing = torch.zeros(self._size)
+        nothing = torch.zeros(self._size, dtype=torch.float32)
         return torch.stack([held.get(row, nothing) for row in rows.tolist()])
 
     def known(self, edge: str) -> dict[int, Tensor]:

@@ -66,7 +66,7 @@ def _try_schedule(setup: RunSetup, plan: IntervalPlan) -> None:
     steps, model = plan.decision.local_steps, setup.initial
     spent = setup.bill.columns(plan) if run.observes else {}
     if run.observes and not setup.measures:
-        upload = torch.linspace(-_STEP_SIZE, _STEP_SIZE, len(model))
+        upload = torch.linspace(-_STEP_SIZE, _STEP_SIZE, len(model), dtype=torch.float32)
         facts = {each.name: each for each in setup.blueprint.facts}
         uploads = [upload.clone() for _ in range(1 if average_alone(facts) else len(plan.parts))]
         run.observe(replace(observation(plan, model.clone(), uploads, facts, setup.noise), spent=spent))
@@ -109,6 +109,7 @@ def _try_step(setup: RunSetup) -> None:
 def _work(setup: RunSetup, model: Tensor) -> WorkAccumulator:
     """The work of two devices before their first step in their first interval."""
     blueprint, size = setup.blueprint, setup.initial.numel()
+    remembers = blueprint.descent.objective.memory is not None
     plan = Plan(
         at=Segment.row(0, 0, (1,), _STEP_SIZE),
         tasks=Tasks.planned(np.arange(2), (1,)),
@@ -116,7 +117,7 @@ def _work(setup: RunSetup, model: Tensor) -> WorkAccumulator:
         weights=np.full((1, 2), 0.5),
         reach=np.full((1, 2), 0.5),
         noise_std=np.empty((1, 0)),
-        state=SubnetState(memory=None if blueprint.descent.objective.memory is None else torch.zeros(2, size)),
+        state=SubnetState(memory=torch.zeros(2, size, dtype=torch.float32) if remembers else None),
     )
     server = server_of(setup.config.method.server, setup.server_context)
     variate = None if server.variate is None else server.variate.to(model.device)

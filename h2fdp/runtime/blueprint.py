@@ -33,7 +33,7 @@ from h2fdp.streams import Streams
 from h2fdp.training.batches import BatchSampler, EpochSampler, Sampling, padded_width, row_length
 from h2fdp.training.clipping import Clipping, LongestSum, of_records
 from h2fdp.training.device_records import DeviceRecords, Scores, device_records
-from h2fdp.training.engine import Engine, EngineName, ThreadLocalEngine, build_engine, build_scores
+from h2fdp.training.engine import Engine, EngineName, Engines, ThreadLocalEngine, build_engine, build_scores
 from h2fdp.training.gradients.rule import Precision
 from h2fdp.training.local_steps import Descent
 from h2fdp.training.losses import Loss, minimised
@@ -282,9 +282,9 @@ class Blueprint:
         """The records of the devices from `first` to before `last`."""
         return device_records(self.data, *self.data.subnet(first, last - first)).to(self.device)
 
-    def local_engine(self) -> Engine:
-        """The engine of the devices' local steps."""
-        return self._engine(self.clipping, self.descent)
+    def local_engine(self, threads: int = 1) -> Engine:
+        """The engine of the devices' local steps, for so many threads."""
+        return self._engine(self.clipping, self.descent, threads)
 
     @property
     def remembers(self) -> int:
@@ -302,9 +302,9 @@ class Blueprint:
     def _placed(self) -> nn.Module:
         return kept_once(self.module(), self.device)
 
-    def _engine(self, clipping: Clipping | None, descent: Descent) -> Engine:
+    def _engine(self, clipping: Clipping | None, descent: Descent, threads: int = 1) -> Engine:
         work = (clipping, descent, self._widths[0], minimised(descent.objective, self.loss), self.precision)
-        return ThreadLocalEngine(lambda: build_engine(self.engine, self._placed(), *work))
+        return ThreadLocalEngine(Engines(lambda: build_engine(self.engine, self._placed(), *work), threads))
 
     def group(self, number: int, records: DeviceRecords, block_begins: int, engine: Engine) -> DeviceGroup:
         """The devices of a subnet, whose records lie in a block that begins with the device `block_begins`."""

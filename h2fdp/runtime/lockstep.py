@@ -307,7 +307,7 @@ def inline_nodes(
     the devices of a block that is more than one thread's part of all."""
     sizes, edges = blueprint.topology.sizes, blueprint.topology.edges
     runs = blocks(sizes, numbers, workers, devices_in_lockstep(ParameterLayout(blueprint.module()).size))
-    alone, engine = len(runs) == 1, blueprint.local_engine()
+    alone, engine = len(runs) == 1, blueprint.local_engine(workers)
 
     def built(run: range) -> Lockstep | InProcessNodes:
         if run.start >= edges:

@@ -192,12 +192,12 @@ class TrainingJob:
             return None
         models = ParameterLayout(module).to_vector(module).expand(2, -1)
         others = None if comparison is None else (models, models)
-        labels, ones = torch.stack([self.labels, self.labels]), torch.ones(2, 2)
+        labels, ones = torch.stack([self.labels, self.labels]), torch.ones(2, 2, dtype=torch.float32)
         try:
             if comparison is None and self.taps(module):
                 return self._why_not_tapped(module, models, labels)
             rule = FunctionalGradients(module, of_records(self.clipping), self.loss, comparison, last_numbers=0)
-            rule.sums(models, torch.zeros(2, 2, *self.shape), labels, ones, others)
+            rule.sums(models, torch.zeros(2, 2, *self.shape, dtype=torch.float32), labels, ones, others)
         except FAILURES as error:
             reason = failure(error.__cause__ or error).splitlines()[0]
             return f"torch.func cannot batch the model or the loss ({reason})"
@@ -217,10 +217,12 @@ class TrainingJob:
 
     def _why_not_tapped(self, module: nn.Module, models: Tensor, labels: Tensor) -> str | None:
         """Whether gradients by layers are those of autograd: a layer may be used in another way than called."""
-        records = torch.rand(2, 2, *self.shape, generator=torch.Generator().manual_seed(0))
+        generator = torch.Generator().manual_seed(0)
+        records = torch.rand(2, 2, *self.shape, generator=generator, dtype=torch.float32)
         each = RecordLoss(module, self.loss, None).gradients(models[0], records[0], labels[0])
         clipping = Clipping(float(torch.linalg.vector_norm(each, dim=1).min()) / 2 or 1.0, "record")
-        found = gradient_rule(module, clipping, self.loss).sums(models, records, labels, torch.ones(2, 2))[0]
+        shares = torch.ones(2, 2, dtype=torch.float32)
+        found = gradient_rule(module, clipping, self.loss).sums(models, records, labels, shares)[0]
         wanted = clipping.apply(each).sum(dim=0)
         near = torch.linalg.vector_norm(found - wanted) <= 0.02 * torch.linalg.vector_norm(wanted)
         return None if near else "gradients by what enters and leaves its layers are not those of the model"
@@ -311,13 +313,31 @@ def lacks_bfloat16() -> bool:
     return flags.isdisjoint({"avx512_bf16", "avx_ne_convert", "amx_bf16", "bf16"})
 
 
-class ThreadLocalEngine(threading.local):
-    """An `Engine` that builds one of its own for each thread that calls it."""
+class Engines:
+    """Engines for so many threads, which are built when the first of them asks, before any of them computes.
 
-    def __init__(self, build: Callable[[], Engine]) -> None:
-        self._build = build
+    While a library loads a model it may set torch's default type, and that is one for all threads.
+    """
+
+    def __init__(self, build: Callable[[], Engine], threads: int) -> None:
+        self._build, self._threads = build, threads
+        self._lock, self._built = threading.Lock(), list[Engine]()
+
+    def take(self) -> Engine:
+        """One that no other thread has."""
+        with self._lock:
+            if not self._built:
+                self._built = [self._build() for _ in range(self._threads)]
+            return self._built.pop()
+
+
+class ThreadLocalEngine(threading.local):
+    """An `Engine` that has one of its own for each thread that calls it."""
+
+    def __init__(self, engines: Engines) -> None:
+        self._engines = engines
 
     @cached_property
     def train(self) -> Any:
-        """The `Engine.train` of the engine, which is built at the first call."""
-        return self._build().train
+        """The `Engine.train` of the thread's engine."""
+        return self._engines.take().train

@@ -313,7 +313,7 @@ class AdamW(Options):
         """(..., M) models after the slot-th step from 0; the moments (..., M) are changed in place."""
         models = models.clone()
         adamw(
-            *([models], [way], [first], [second], [], [torch.tensor(float(slot))]),
+            *([models], [way], [first], [second], [], [torch.tensor(float(slot), dtype=torch.float32)]),
             foreach=False,
             amsgrad=False,
             maximize=False,
@@ -336,7 +336,7 @@ class AdamW(Options):
         # By Python's numbers: a power of a tensor's last numbers may have other bits.
         counts = [int(each) for each in steps.flatten().tolist()]
         corrections = ([1 - beta**count for count in counts] for beta in (self.beta1, self.beta2))
-        whole, root = (torch.tensor(each, device=way.device).view(steps.shape) for each in corrections)
+        whole, root = (way.new_tensor(each).view(steps.shape) for each in corrections)
         down = (first / whole).div_((second / root).sqrt_().add_(self.eps))
         models = torch.sub(state.models * (1 - step_size * self.weight_decay), down, alpha=step_size)
         return replace(state, models=models, velocity=first, squares=second, steps=steps)
@@ -425,9 +425,9 @@ class Descent:
             size = received.shape[-1]
             first, second, steps = kept[..., :size], kept[..., size : 2 * size], kept[..., 2 * size :]
             return DescentState(received, first, None, second, steps)
-        velocity = torch.zeros(received.shape, device=received.device) if self.momentum or self.optimizer else None
+        velocity = torch.zeros_like(received) if self.momentum or self.optimizer else None
         if not isinstance(self.objective, OwnModels):
-            squares = None if self.optimizer is None else torch.zeros(received.shape, device=received.device)
+            squares = None if self.optimizer is None else torch.zeros_like(received)
             return DescentState(received, velocity, received if self.objective.personal else None, squares)
         assert corrections is not None, "the models that devices had before"
         own = previous_models(corrections, received) if self.objective.goes_on else received

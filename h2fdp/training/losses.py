@@ -270,7 +270,7 @@ def loss_of(section: NamedLoss | OwnPart, classes: int, target: Target = CLASS) 
     if isinstance(section, NamedLoss):
         return section
     origin, outputs = section.origin, target.outputs(classes)
-    scores = torch.linspace(-1.0, 1.0, 2 * math.prod(outputs)).view(2, *outputs).requires_grad_()
+    scores = torch.linspace(-1.0, 1.0, 2 * math.prod(outputs), dtype=torch.float32).view(2, *outputs).requires_grad_()
     labels = target.examples(classes)
     looped = OwnLoss(section.function, origin, looped=True)
     losses = looped.each(scores, labels)

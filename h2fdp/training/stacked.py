@@ -82,7 +82,8 @@ class PaddedBatches:
             self._whole[slot] = bool(((batches.indices[slot] == columns) | others).all())
         # Memory for the records of a pass, used again by the next: fresh memory costs more than the numbers in it.
         times = 1 if variants is None else variants.rule.times
-        self._memory = torch.empty(len(rows) * width * times, *records.x.shape[1:], device=records.x.device)
+        shape = (len(rows) * width * times, *records.x.shape[1:])
+        self._memory = torch.empty(shape, dtype=torch.float32, device=records.x.device)
         self._blocks: dict[int, list[tuple[Tensor, ...]]] = {}
 
     def first(self, slot: int, devices: int) -> PaddedBatch:
@@ -329,7 +330,7 @@ def stack_size(module: nn.Module, width: int, padding: int, shape: torch.Size, d
 
     One where the rule would compute as many for nothing as fit: each device by itself is faster then.
     """
-    record = torch.zeros(1, *shape, device=next(module.parameters()).device)
+    record = torch.zeros(1, *shape, dtype=torch.float32, device=next(module.parameters()).device)
     activations = record.numel()
 
     def count(_layer: nn.Module, inputs: Any, output: Any) -> None:

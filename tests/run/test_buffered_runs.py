@@ -199,7 +199,7 @@ REFUSED = [
     ({"control": {"enabled": True}}, r"control\.enabled: the method's schedule is buffered; expected false"),
     (
         {"local_epochs": 1, "local_steps": None, "aggregate_every": None, "aggregations_per_interval": 0},
-        r"training\.local_epochs: this schedule",
+        r"training\.local_epochs: buffered chooses",
     ),
     (
         {"calibration": "paper", "method": OBJECTIVE},

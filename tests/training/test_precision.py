@@ -1,5 +1,8 @@
 """Local steps with convolutions in bfloat16: how far they are from 32 bits; no record exceeds its bound."""
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +15,7 @@ from h2fdp.errors import UserError
 from h2fdp.models.construct import ParameterLayout
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
-from h2fdp.training.engine import TrainingJob, build_engine, engine_of_run
+from h2fdp.training.engine import Engines, ThreadLocalEngine, TrainingJob, build_engine, engine_of_run
 from h2fdp.training.local_steps import Descent
 from h2fdp.training.losses import CROSS_ENTROPY
 from tests.training.groups import records
@@ -89,3 +92,40 @@ def test_what_cannot_round_is_refused_with_the_reason(engine, module, device, ke
     with pytest.raises(UserError, match=text) as caught:
         engine_of_run(engine, module, torch.device(device), job("bfloat16"))
     assert str(caught.value).startswith(f"{key}: ")
+
+
+@pytest.mark.parametrize("engine", ["loop", "stacked"])
+@pytest.mark.parametrize("clipping", CLIPPINGS)
+def test_torchs_default_type_changes_no_bit_of_an_engine_that_is_built(engine, clipping):
+    """A library that loads a model in 16 bits sets it for all threads, also for those that compute."""
+    module, held = convolutional(), records(SHAPE, SIZES)
+    start = ParameterLayout(module).to_vector(module).expand(3, -1)
+    batches = Batches(np.tile(np.arange(9), (2, 3, 1)), np.full((2, 3), 9))
+
+    def updates():
+        built = build_engine(engine, module, CLIPPINGS[clipping], Descent(Plain(), momentum=0.5))
+        torch.set_default_dtype(torch.bfloat16)
+        try:
+            return built.train(start, held, np.arange(3), batches, 0.1).updates
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+    wanted = build_engine(engine, module, CLIPPINGS[clipping], Descent(Plain(), momentum=0.5))
+    assert torch.equal(updates(), wanted.train(start, held, np.arange(3), batches, 0.1).updates)
+
+
+def test_the_engines_of_all_threads_are_built_before_one_of_them_computes():
+    built, both = [], Barrier(2, timeout=60)
+
+    class Engine:
+        def train(self):
+            both.wait()  # so that each thread takes one
+            return len(built)
+
+    def build():
+        built.append(Engine())
+        return built[-1]
+
+    engine = ThreadLocalEngine(Engines(build, 2))
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(lambda _: engine.train(), range(2))) == [2, 2]

@@ -162,7 +162,7 @@ class RandomLinearTerm(Stage):
     def linear_terms(self, model: Tensor, at: Moment) -> Tensor:
         import torch
 
-        found = torch.empty(len(at.levels), model.numel())
+        found = torch.empty(len(at.levels), model.numel(), dtype=torch.float32)
         for position, level, stream in at.drawn("objective"):
             direction = stream.standard_normal(model.numel())
             length = level * stream.gamma(model.numel()) / np.linalg.norm(direction)

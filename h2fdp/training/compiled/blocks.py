@@ -153,7 +153,7 @@ def memory_for(network: Network, parameters: int) -> Memory:
     """The memory of one thread. Torch's memory begins at cache lines, which NumPy's does not."""
     block = BLOCK * int(network.places[-1] + network.outputs[-1])
     sizes = block, block, BLOCK, parameters, BLOCK * BLOCK
-    return Memory(*(torch.empty(size).numpy() for size in sizes))
+    return Memory(*(torch.empty(size, dtype=torch.float32).numpy() for size in sizes))
 
 
 @kernel

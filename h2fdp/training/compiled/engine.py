@@ -65,7 +65,7 @@ class CompiledEngine:
         models = trained.updates.copy_(starts)
         if trained.last_steps is not None:
             trained.last_steps.zero_()
-        nothing = torch.empty(0, starts.shape[1])
+        nothing = starts.new_empty(0, starts.shape[1])
 
         def array(values: Tensor | None) -> Floats:
             numbers: Floats = (nothing if values is None else values.contiguous()).numpy()
@@ -142,7 +142,7 @@ class CompiledScores:
         """The scores of a model on a part of the records (`Scores`), all on the CPU."""
         network = self._network
         first, stop, _ = part.indices(len(records.y))
-        scores = torch.empty(stop - first, int(network.outputs[-1]))
+        scores = torch.empty(stop - first, int(network.outputs[-1]), dtype=torch.float32)
         block = np.empty(BLOCK * int(network.places[-1] + network.outputs[-1]), np.float32)
         seen = stored_by(records)
         kernels.score(network, seen, model.contiguous().numpy(), block, first, scores.numpy())

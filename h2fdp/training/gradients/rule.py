@@ -204,7 +204,7 @@ class FunctionalGradients:
     def _record_loss(self, model: Tensor, x: Tensor, y: Tensor, *others: Tensor) -> Tensor:
         # A batch of one: the loss of a record without a batch copies numbers to a GPU for each device and step.
         # With variants it has a row for each.
-        return self._sum(model, x, y, torch.full((len(x),), 1 / len(x), device=x.device), *others)
+        return self._sum(model, x, y, torch.full((len(x),), 1 / len(x), dtype=torch.float32, device=x.device), *others)
 
 
 def _spread(shares: Tensor, times: int) -> Tensor:
