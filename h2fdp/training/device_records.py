@@ -141,7 +141,7 @@ class ModuleScores:
         return scores
 
 
-_VALUES_AT_ONCE = 1_000_000  # inputs of a batch, as float32 4 MB: few calls, and work for eight threads
+_VALUES_AT_ONCE = 1_000_000  # of a batch's inputs or scores, as float32 4 MB: few calls, and work for eight threads
 
 
 @dataclass(frozen=True)
@@ -188,10 +188,18 @@ class Evaluator:
         self._threads = threads
         self._target = target
 
+    def _values(self, model: Tensor, records: DeviceRecords) -> int:
+        """Inputs of a record, or its scores where they are more: each word of a text has one for each word there is."""
+        inputs = records.x[0].numel()
+        if records.y.dim() == 1:
+            return inputs
+        with torch.no_grad():
+            return max(inputs, self._scores[0](model, records, slice(0, 1)).numel())
+
     def evaluate(self, model: Tensor, records: DeviceRecords) -> Evaluation:
         """Evaluate parameters `model` (M,) on every record; a set without devices is one device."""
         count = len(records.y)
-        step = max(1, _VALUES_AT_ONCE // max(1, records.x[0].numel()))
+        step = max(1, _VALUES_AT_ONCE // max(1, self._values(model, records)))
         points = torch.empty(self._target.numbers + 1, count, dtype=torch.float64, device=records.y.device)
 
         def lane(number: int) -> None:

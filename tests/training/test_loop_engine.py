@@ -7,6 +7,7 @@ from torch import nn
 
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.arithmetic import worker_threads
+from h2fdp.data.targets import Target
 from h2fdp.streams import Streams
 from h2fdp.training.batches import BatchSampler
 from h2fdp.training.clipping import Clipping
@@ -87,6 +88,24 @@ def test_evaluation_counts_each_device_and_the_whole():
     np.testing.assert_allclose(accuracy, [right[:5].mean(), right[5:].mean()])
     np.testing.assert_allclose(loss, [losses[:5].mean(), losses[5:].mean()], rtol=1e-5)
     assert result.measures["accuracy"] == right.mean()
+
+
+def test_texts_are_evaluated_by_their_scores_of_all_words_not_by_their_length():
+    """Of 5,000 words, 20 texts of 10 words have a million scores: 15,000 at once would be gigabytes for longer ones."""
+    words, length, texts = 5_000, 10, 50
+    block = DeviceRecords(
+        torch.zeros(texts, length), torch.ones(texts, length, dtype=torch.int64), np.array([0, texts]),
+        torch.ones(()), torch.zeros(()),
+    )  # fmt: skip
+    seen = []
+
+    def scores(model, records, part):
+        seen.append(len(records.y[part]))
+        return torch.zeros(seen[-1], length, words)
+
+    found = Evaluator([scores], target=Target("tokens", length)).evaluate(torch.zeros(1), block)
+    assert seen == [1, 20, 20, 10]
+    assert found.measures["perplexity"] == pytest.approx(words)
 
 
 @pytest.mark.parametrize("at_once", [2, 3, 16])
