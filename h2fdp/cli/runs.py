@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -69,13 +70,14 @@ def _row(name: str, summary: dict[str, Any], scores: Iterable[str]) -> dict[str,
     from h2fdp.records.directory import worst_epsilons
 
     planned, since = summary.get("planned_intervals"), summary.get("not_finite_from")
+    epsilons = [math.inf if each is None else each for each in worst_epsilons(summary).values()]
     return {
         "run": name,
         **{key: summary.get(key) for key in _COLUMNS},
         **({"intervals": f"{summary['intervals']} of {planned}"} if planned else {}),
         **({} if since is None else {"state": f"{summary['state']}, not finite from {since}"}),
         **{score: summary.get(score) for score in scores},
-        "pld": "leaks" if summary.get("leaking") else max(worst_epsilons(summary).values(), default=None),
+        "pld": "leaks" if summary.get("leaking") else max(epsilons, default=None),
         "wall s": summary.get("wall_s"),
     }
 

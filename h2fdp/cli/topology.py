@@ -49,7 +49,8 @@ def new_command(
     given: dict[str, Any] = {} if trust is None else _levels(trust, "topology new")
     if kind not in GENERATORS:
         raise UserError(not_one_of(kind, list(GENERATORS)), "topology new")
-    tiers = [_number(int, "edges", word) for word in (edges or ("2,5" if kind == "deep" else "10")).split(",")]
+    edges = edges if edges is not None else "2,5" if kind == "deep" else "10"
+    tiers = [_number(int, "edges", word) for word in edges.split(",")]
     if len(tiers) > 1 and kind != "deep":
         raise UserError(f'expected one number but for deep, found "{edges}"', "topology new", "--edges")
     each = 5 if devices is None else devices

@@ -24,8 +24,8 @@ class Cost(NamedTuple):
         units: the unit where a reader chooses an axis.
         key: of a bound on it in `training.until` and `tune`; empty where it takes none.
         budget: the key of a budget of it in `control`, for which runs are planned; empty where none can be stated.
-        of: what an interval costs in a network, which begins at so many seconds of the simulated clock. Handovers come
-            on top (`PlanCosts.of_handovers`).
+        of: what an interval costs in a network, which begins at so many seconds of the simulated clock. What devices
+            that move cost comes on top (`Membership.costs`).
         counted: whether runs of a network count it; null for all. One that some do not count stands next to energy.
     """
 

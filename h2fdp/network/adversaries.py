@@ -200,7 +200,7 @@ class Adversaries(Replacing):
         return "backdoor_" if isinstance(self.attack, Backdoor) else ""
 
     def in_star(self) -> Adversaries:
-        """The devices among them: whoever has no devices of its own passes messages on."""
+        """The devices among them: edge servers pass messages on there."""
         return replace(self, edges=())
 
     def values(self) -> dict[str, Any]:

@@ -98,7 +98,7 @@ class Mobility(Part):
         self.with_rows(topology)
 
     def in_star(self) -> None:
-        """None: whoever moves stays below the cloud."""
+        """None: all devices stay below the cloud."""
 
     def with_rows(self, topology: Any) -> Any:
         """The network in which every edge server has a row for each device that is ever there, at each distance.

@@ -59,7 +59,7 @@ def name_problems(file: TopologyFile, document: Document) -> list[Problem]:
     problems: dict[Path, str] = {}  # the first of each place
     for path, name, template, repeat in _names(file.edges, (), [None]):
         known = first.get(name)
-        if PARENT in name:
+        if PARENT in name and len(path) == 2:  # names below have it from there
             text = f"{PARENT} stands for the edge server above, and above this one is the cloud alone"
             problems.setdefault(path, text)
         elif name == CLOUD and not (star and len(path) == 2):

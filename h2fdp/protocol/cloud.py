@@ -120,7 +120,9 @@ class Cloud:
         if self._memories is not None:
             self._memories.load(state["memories"])
         self._tiers.uplinks.memories = dict(state.get("uplinks", {}))
-        past = {name: each.of_state(state["past"][name]) for name, each in self._planner.begun.items()}
+        # Earlier versions stored no past of subnets in which nothing had been released.
+        stored, begun = state.get("past", {}), self._planner.begun
+        past = {name: each.of_state(stored[name]) if name in stored else each for name, each in begun.items()}
         self.past = {name: each.afresh() for name, each in past.items()} if afresh else past
         self._clock_s = state.get("clock_s", 0.0)
         self._charge = Charge.of_state(state["charge"]) if "charge" in state else self._charge

@@ -297,7 +297,7 @@ def _numbers(
     table = table.reindex(columns=["run", *dict.fromkeys(measure.column for measure in MEASURES.values())])
     last = table.groupby("run", sort=False).last()  # the last value of each column
     worst = [worst_epsilons(summaries[name]).values() for name in last.index]
-    last["epsilon"] = [max((_NAN if each is None else each for each in several), default=_NAN) for several in worst]
+    last["epsilon"] = [_NAN if None in several else max(several, default=_NAN) for several in worst]  # none is infinite
     arrived = table[score.reached(table[score.column], _NAN if target is None else target)]
     reached = arrived.drop_duplicates("run").set_index("run").reindex(last.index)
     columns = {

@@ -368,14 +368,14 @@ def first_decision(run: RunSetup, *, stated: bool = True) -> FirstDecision:
         edges, decision = _edges(run), planned.decide(0, 0)
     subnets, why = run.topology.subnets, decision.reasons
     assert why is not None, "a controller says why"
-    told: dict[str, Any] = {
+    copied: dict[str, Any] = {
         key: why.get(key) for key in ("objective", "runner_up", "constants", "weighed", "multipliers")
     }
     return FirstDecision(
         tau=decision.local_steps,
         participation=dict(zip((each.name for each in subnets), decision.participation.tolist(), strict=True)),
         terms=ObjectiveTerms(**why["terms"]),
-        **told,
+        **copied,
         edges={each.name: {"trust": each.trust, **edges[each.name]} for each in subnets},
         power_dbm=range_of(run.costs.drawn(0).power_dbm) if run.costs.chooses_power else None,
         stated=stated,

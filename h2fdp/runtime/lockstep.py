@@ -307,14 +307,15 @@ def inline_nodes(
     the devices of a block that is more than one thread's part of all."""
     sizes, edges = blueprint.topology.sizes, blueprint.topology.edges
     runs = blocks(sizes, numbers, workers, devices_in_lockstep(ParameterLayout(blueprint.module()).size))
-    alone, engine = len(runs) == 1, blueprint.local_engine(workers)
+    parts = {run: max(1, round(workers * sizes[run].sum() / sizes[list(numbers)].sum())) for run in runs}
+    training = sum(each if 2 * each <= sizes[run].sum() else 1 for run, each in parts.items())  # see `_trained`
+    alone, engine = len(runs) == 1, blueprint.local_engine(min(workers, training))
 
     def built(run: range) -> Lockstep | InProcessNodes:
         if run.start >= edges:
             share = shares[run.start - edges]
             return InProcessNodes({share.name: blueprint.devices(share.number, share.rows)})
-        parts = round(workers * sizes[run].sum() / sizes[list(numbers)].sum())
-        return lockstep_of(blueprint, run, engine, within if parts > 1 else None, parts)
+        return lockstep_of(blueprint, run, engine, within if parts[run] > 1 else None, parts[run])
 
     # A block's thread waits for those of its parts: they have threads of their own.
     with worker_threads(workers) as threads, worker_threads(workers) as within:

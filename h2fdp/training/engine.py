@@ -314,7 +314,8 @@ def lacks_bfloat16() -> bool:
 
 
 class Engines:
-    """Engines for so many threads, which are built when the first of them asks, before any of them computes.
+    """Engines for so many threads, which are built when the first of them asks, before any of them computes; one more
+    for each further thread.
 
     While a library loads a model it may set torch's default type, and that is one for all threads.
     """
@@ -327,7 +328,7 @@ class Engines:
         """One that no other thread has."""
         with self._lock:
             if not self._built:
-                self._built = [self._build() for _ in range(self._threads)]
+                self._built, self._threads = [self._build() for _ in range(self._threads)], 1
             return self._built.pop()
 
 

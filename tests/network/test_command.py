@@ -72,6 +72,7 @@ def test_new_spares_a_file_that_is_there(tmp_path):
         ["config1"],
         ["regular", "--edges", "2,3"],
         ["regular", "--edges", 0],
+        ["regular", "--edges", ""],
         ["regular", "--trust", "x=1"],
     ],
 )

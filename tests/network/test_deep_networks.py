@@ -157,6 +157,8 @@ LEAF = "devices: [{}]"
      "5: edges[0].edges[0].edges[0].trustd: unknown key; did you mean `trusted`?"),
 (f"edges:\n  - name: n\n    edges:\n      - {{name: n, {LEAF}}}",
      '4: edges[0].edges[0].name: duplicate name "n" (first on line 2)'),
+(f"edges:\n  - name: '{{parent}}-n'\n    edges:\n      - {{name: '{{parent}}-a', {LEAF}}}",
+     "2: edges[0].name: {parent} stands for the edge server above, and above this one is the cloud alone"),
 (f"edges:\n  - name: n\n    repeat: 2\n    edges:\n      - {{name: '{{parent}}-a', {LEAF}}}",
      '2: edges[0].name: expected {i} in a name of several nodes, as in "n-{i}"'),
 (f"edges:\n  - name: n-{{i}}\n    repeat: 2\n    edges:\n      - {{name: '{{parent}}-a', repeat: 3, {LEAF}}}",

@@ -13,6 +13,7 @@ import h2fdp
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.network import Aggregator
 from h2fdp.privacy.correlated import CorrelatedGaussian
+from h2fdp.protocol import InProcessNodes
 from h2fdp.run.forecast import noise_on_model
 from tests.networks import placed
 from tests.protocol.test_relays import ALONE, relays
@@ -183,6 +184,21 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, correlated, network):
     runtime = {"backend": "inline", "checkpoint_every": 2}
     made = small(correlated, **network, participation=0.7, faults=FAULTS, runtime=runtime)
     assert_outlives_a_kill(made, tmp_path, "released", 5)
+
+
+@pytest.mark.parametrize("network", [{}, SUMMED], ids=["nodes", "sums"])
+def test_a_subnet_of_which_a_checkpoint_stores_no_past_has_released_nothing(network):
+    """As earlier versions wrote them, before any subnet took part, or before one of them did."""
+    first, second = (small(**network).prepare().cloud(InProcessNodes({})) for _ in range(2))
+    first.past = first._planner.noises.after(first.plan(0))
+    state = first.state()
+    name = next(iter(state["past"]))
+    other = {each: past for each, past in state["past"].items() if each != name}
+    second.load(state | {"past": other})
+    assert not second.past[name].counts.any()
+    assert all(second.past[each].likeness == first.past[each].likeness for each in other)
+    second.load({key: each for key, each in state.items() if key != "past"})
+    assert not any(past.counts.any() for past in second.past.values())
 
 
 @pytest.mark.parametrize("network", [{}, SUMMED], ids=["nodes", "sums"])

@@ -14,6 +14,7 @@ import pytest
 import h2fdp.protocol.aggregator
 import h2fdp.protocol.cloud
 from h2fdp import Experiment, Topology, UserError
+from h2fdp.cli.runs import runs_command
 from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType
 from h2fdp.run.live_accounts import FILTERED
 from tests.networks import placed
@@ -192,7 +193,7 @@ def test_every_model_of_an_output_run_is_noisy_and_in_the_ledger(tmp_path, monke
     np.testing.assert_allclose(sorted(added), sorted(noises), rtol=1e-9)
 
 
-def test_an_objective_run_says_that_nothing_sound_is_known(tmp_path, monkeypatch):
+def test_an_objective_run_says_that_nothing_sound_is_known(tmp_path, monkeypatch, capsys):
     added = listened(monkeypatch)
     privacy = {"name": "objective", "noise_multiplier": 0.02, "input_bound": 60.0}
     run = experiment(method=tree(privacy, PROXIMAL), intervals=3, **ONE_UPLOAD).run(tmp_path / "run")
@@ -204,6 +205,8 @@ def test_an_objective_run_says_that_nothing_sound_is_known(tmp_path, monkeypatch
     assert run.metrics["epsilon_cloud"].tolist() == [math.inf] * 3
     assert "no sound account" in run.summary["privacy"]["notes"][0]
     assert "no sound account" in run.privacy.statement()["notes"][0]
+    runs_command([tmp_path])
+    assert " inf " in capsys.readouterr().out
 
 
 SMALL = Topology.regular(edges=2, devices=3, trust=0.5, seed=2)

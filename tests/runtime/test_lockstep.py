@@ -8,6 +8,7 @@ import torch
 from h2fdp import Experiment, Topology
 from h2fdp.arithmetic import run_arithmetic, set_arithmetic
 from h2fdp.protocol import InProcessNodes
+from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.runtime.lockstep import LockstepNodes, blocks, inline_nodes, lockstep_of
 
 
@@ -65,6 +66,17 @@ def test_blocks_give_the_bits_of_single_edge_servers(settings, workers, keep):
     with ThreadPoolExecutor(workers, initializer=set_arithmetic) as threads, run_arithmetic():
         nodes = LockstepNodes(names, runs, lambda each: lockstep_of(run.blueprint, each, engine), threads, keep)
         assert torch.equal(model_after(run, nodes), alone)
+
+
+@pytest.mark.parametrize(("workers", "engines"), [(1, 1), (2, 2), (16, 5)])
+def test_no_more_engines_are_built_than_threads_train(monkeypatch, workers, engines):
+    """Five subnets of three devices: on 16 threads each would be three parts of one device, and is trained as one."""
+    asked, engine = [], Blueprint.local_engine
+    monkeypatch.setattr(Blueprint, "local_engine", lambda own, threads: asked.append(threads) or engine(own, threads))
+    run = experiment().prepare()
+    with run_arithmetic(), inline_nodes(run.blueprint, range(5), workers) as nodes:
+        model_after(run, nodes)
+    assert asked == [engines]
 
 
 @pytest.mark.parametrize("workers", [2, 3])

@@ -1,7 +1,7 @@
 """Local steps with convolutions in bfloat16: how far they are from 32 bits; no record exceeds its bound."""
 
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
+from threading import Barrier, BrokenBarrierError
 
 import numpy as np
 import pytest
@@ -129,3 +129,7 @@ def test_the_engines_of_all_threads_are_built_before_one_of_them_computes():
     engine = ThreadLocalEngine(Engines(build, 2))
     with ThreadPoolExecutor(2) as threads:
         assert list(threads.map(lambda _: engine.train(), range(2))) == [2, 2]
+    both.abort()
+    with pytest.raises(BrokenBarrierError):
+        engine.train()  # a third thread's
+    assert len(built) == 3
