@@ -261,8 +261,10 @@ def progress_bar(total: int, show: bool | None, *, stays: bool = True) -> tqdm:
     if show is None:
         shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
         show = hasattr(shell, "kernel") or sys.stderr.isatty()
-    form = "{n_fmt}/{total_fmt}  {desc}  {remaining} left"
-    return tqdm(total=total, disable=not show, mininterval=_SECONDS_BETWEEN, miniters=0, bar_format=form, leave=stays)
+    form, (columns, lines) = "{n_fmt}/{total_fmt}  {desc}  {remaining} left", shutil.get_terminal_size()
+    room = {"ncols": columns, "nrows": lines}  # tqdm itself shows nothing in a terminal that does not know its size
+    often = {"mininterval": _SECONDS_BETWEEN, "miniters": 0}
+    return tqdm(total=total, disable=not show, bar_format=form, leave=stays, **room, **often)
 
 
 def advance(bar: tqdm, done: int, words: str) -> None:

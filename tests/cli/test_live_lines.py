@@ -1,5 +1,10 @@
 """The plain lines of a run in a pipe."""
 
+import os
+import pty
+import sys
+from contextlib import suppress
+
 import pytest
 
 from h2fdp.cli.terminal import progress
@@ -40,6 +45,21 @@ def test_the_live_line_of_a_sweep_fits_and_cuts_no_word(monkeypatch, capsys, col
     assert shown.startswith("120/500  1 running")
     assert (f"{name} 3" in shown, "0.0123 J" in shown) == (columns > 80, columns > 80)
     assert shown in capsys.readouterr().err
+
+
+@pytest.mark.process
+def test_a_terminal_that_does_not_know_its_size_has_a_live_line():
+    """As those of containers and of batch systems: 0 lines of 0 columns."""
+    child, end = pty.fork()
+    if child == 0:
+        code = "from h2fdp.wording import progress_bar\nwith progress_bar(7, True) as bar: bar.update(7)"
+        os.execv(sys.executable, [sys.executable, "-c", code])
+    said = b""
+    with suppress(OSError):  # it is gone
+        while some := os.read(end, 1000):
+            said += some
+    assert os.waitpid(child, 0)[1] == 0
+    assert b"7/7" in said
 
 
 def test_a_live_line_is_shown_again_when_only_its_words_change(monkeypatch, capsys):
