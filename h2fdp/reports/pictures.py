@@ -190,7 +190,8 @@ def _map_of(study: Mapping[str, Any]) -> Picture:
     first.set_ylabel(score.title)
     first.legend()
     for axes, ((edges, devices), rows) in zip(rest, maps, strict=True):
-        grid, joules = (rows.pivot(index="epsilon", columns="trust", values=each) for each in ("read", "joules"))
+        once = rows.drop_duplicates(["epsilon", "trust"], keep="last")  # a study may ask for a network twice
+        grid, joules = (once.pivot(index="epsilon", columns="trust", values=each) for each in ("read", "joules"))
         ends = {"vmin": networks["read"].min(), "vmax": networks["read"].max()}
         shades = axes.contourf(grid.columns, grid.index, grid, 12, **ends, cmap="viridis")
         if np.ptp(joules.to_numpy()) > 0:

@@ -1,5 +1,6 @@
 """Tables and figures of sweeps in a paper's own words, and all figures of a report."""
 
+import math
 import shutil
 
 import pandas as pd
@@ -11,6 +12,7 @@ from experiments.paper_figures.pages import write_pages, write_pictures
 from h2fdp import UserError
 from h2fdp.reports.figures import Curve, CurveChart, Series
 from h2fdp.reports.paper import along_runs, over_key, paper_table
+from h2fdp.reports.pictures import write_map
 from h2fdp.reports.sweep_numbers import sweep_numbers
 from h2fdp.reports.sweep_view import SweepView
 from tests.reports.test_paper import stored_sweep
@@ -108,3 +110,19 @@ def test_the_trials_of_a_search_are_drawn(tmp_path, monkeypatch):
     assert "validation accuracy" in (tmp_path / "pareto.svg").read_text()
     with pytest.raises(UserError, match="none: no such directory"):
         run(monkeypatch, "search", tmp_path / "none", "--out", tmp_path / "pareto.svg")
+
+
+def test_a_network_that_a_study_asks_for_twice_is_once_on_its_map(tmp_path):
+    """As `edges: [4, [4, 5]]` does where the file has five devices below each."""
+    networks = [
+        {"edges": 4, "devices": 20, "trust": trust, "epsilon": epsilon, "noise": 1 / (trust + epsilon)}
+        | {"score": 0.8, "low": 0.7, "high": 0.9, "measured": math.nan, "joules": 1.0 + trust}
+        for trust in (0.0, 0.5, 1.0)
+        for epsilon in (0.5, 1.0)
+    ]
+    pictures = []
+    for several in (networks, networks * 2):
+        path = tmp_path / f"{len(several)}.svg"
+        write_map({"networks": several, "runs": [], "score": "accuracy"}, path)
+        pictures.append(path.read_text().count("share of trusted edge servers"))
+    assert pictures == [1, 1]
