@@ -28,6 +28,7 @@ QUICK = "not run and not ray and not process and not slow"
 OF_ALL = (  # tests that speak of the whole package and this list
     "tests/benchmarks/test_deletable.py",
     "tests/test_architecture.py::test_the_house_does_not_grow",
+    "tests/test_architecture.py::test_the_text_of_each_planted_fault_stands_once",
 )
 NO_TESTS = 5  # pytest's exit code where none was selected
 

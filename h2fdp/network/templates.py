@@ -9,6 +9,7 @@ server.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from h2fdp.config import Document
 from h2fdp.errors import Problem
 from h2fdp.network.devices import KINDS, Floats
 from h2fdp.network.links import link_of
-from h2fdp.network.network import CLOUD, COLUMNS, MOST_TIERS, Aggregator, Subnet, Trust, TrustSection
+from h2fdp.network.network import CLOUD, COLUMNS, MOST_TIERS, Aggregator, Subnet, Trust, TrustSection, default_of
 from h2fdp.network.schema import DeviceSection, DevicesSection, EdgeSection, TopologyFile, Uniform
 from h2fdp.streams import Streams
 
@@ -72,8 +73,24 @@ def name_problems(file: TopologyFile, document: Document) -> list[Problem]:
             line = place.removeprefix(f"{document.name}:")
             problems.setdefault(path, f'duplicate name "{name}" (first {"at" if line == place else "on line"} {line})')
         first.setdefault(name, path)
+    for name, path in {} if problems else first.items():
+        edge, number = default_of(name)
+        if edge in first and _is_default(reduce(_below, first[edge], file), number):
+            problems[path] = f'the name "{name}" is that of a device of edge server "{edge}" already'
     keys = {(*path, "name"): text for path, text in problems.items()}
     return [Problem(text, document.where(key), document.key(key)) for key, text in keys.items()]
+
+
+def _below(section: Any, key: str | int) -> Any:
+    return section[key] if isinstance(key, int) else getattr(section, key)
+
+
+def _is_default(section: Any, number: int) -> bool:
+    """Whether a node has an n-th device, which has no name of its own."""
+    devices = getattr(section, "devices", None)
+    if isinstance(devices, list):
+        return 1 <= number <= len(devices) and devices[number - 1].name is None
+    return devices is not None and 1 <= number <= _most(devices.count)
 
 
 def _names(sections: Sections, path: Path, parents: Sequence[str | None]) -> Iterator[tuple[Path, str, str, int]]:
@@ -91,12 +108,17 @@ def _names(sections: Sections, path: Path, parents: Sequence[str | None]) -> Ite
                     yield (*here, "devices", index), instance(device.name, number, name), device.name, section.repeat
 
 
+def _most(count: int | Uniform) -> int:
+    """The largest number of devices that a count stands for."""
+    return int(count.uniform[1]) if isinstance(count, Uniform) else count
+
+
 def _counts(sections: Sections, above: int, tier: int) -> Iterator[tuple[int, int, int]]:
     """The counts of each section: how many edge servers and, at most, devices there are, and in which tier."""
     for section in sections:
         total, devices = above * section.repeat, section.devices
-        most: Any = len(devices) if isinstance(devices, list) else 0 if devices is None else devices.count
-        yield total, total * int(most.uniform[1] if isinstance(most, Uniform) else most), tier
+        count = len(devices) if isinstance(devices, list) else 0 if devices is None else _most(devices.count)
+        yield total, total * count, tier
         yield from _counts(section.edges or (), total, tier + 1)
 
 
