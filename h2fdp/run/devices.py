@@ -63,4 +63,4 @@ def trained_on(part: Replacing, data: DeviceData, topology: Topology, streams: S
 @singledispatch
 def scored(part: Replacing, run: RunInputs) -> Records:
     """The further test records of which scores have a prefix (`Replacing.scored`), as the model sees them."""
-    raise NotImplementedError
+    raise TypeError(f"{type(part).__name__} names scores of further records, and registers none with `scored`")
